@@ -1,0 +1,19 @@
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpcore_ext.rng import Key
+
+class Rows:
+    def __init__(
+        self,
+        cut: npt.NDArray[np.uint64],
+        alias: npt.NDArray[np.uint16],
+        n_intervals: int,
+        lower: float,
+        upper: float,
+    ) -> None: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def encode(self, key: Key, start: int, x: npt.NDArray[Any], out: npt.NDArray[Any]) -> None: ...

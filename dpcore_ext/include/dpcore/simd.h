@@ -1,0 +1,66 @@
+/* The dispatch table: every kernel that exists once per SIMD level.
+ *
+ * A level is chosen once, when dpcore_ext.rng is imported; tests may choose another one the CPU
+ * has. All levels give the same bytes and the same integers.
+ */
+#ifndef DPCORE_SIMD_H
+#define DPCORE_SIMD_H
+
+#include "dpcore/chacha.h"
+
+enum dpc_level { DPC_BASELINE = 0, DPC_AVX2, DPC_AVX512, DPC_LEVEL_END };
+
+/* Guide entry of a cell that holds a threshold: the first 16 bits do not settle the outcome. */
+#define DPC_OPEN INT16_MIN
+
+/* The part of a rejection-sampled Gaussian that the bulk kernel needs; see sample.h. */
+typedef struct dpc_gauss_bulk {
+    const int16_t *guide;  /* 2^16 entries: cell number, or DPC_OPEN */
+    uint64_t kappa;        /* ceil(2^41 / (2 s^2)), s the standard deviation in cells */
+    uint32_t offset_mask;  /* which bits of the 32-bit offset inside a cell are used */
+    uint32_t shift;        /* log2 of the cell width, 1 to 31 */
+} dpc_gauss_bulk_t;
+
+/* The part of a local randomiser that the bulk kernel needs; see encode.h. */
+typedef struct dpc_rows {
+    const uint64_t *entry;  /* (n_intervals + 1) rows of 2^log2_columns */
+    uint32_t n_intervals;
+    uint32_t log2_columns;  /* 1 to 16 */
+    double lower;
+    double per_unit;        /* n_intervals / (upper - lower) */
+} dpc_rows_t;
+
+typedef struct dpc_kernels {
+    const char *name;
+    dpc_keystream_fn keystream;
+    dpc_keystream_at_fn keystream_at;
+
+    /* out[i] = guide[words[i]]; open[] receives the i whose entry is DPC_OPEN; returns how many.
+     * n <= 65536. */
+    size_t (*lookup)(const int16_t *guide, const uint16_t *words, size_t n, int16_t *out,
+                     uint16_t *open);
+
+    /* y[i] = x[i] + noise[i], or noise[i] alone where x is NULL. y may be x. */
+    void (*add_i16)(const int64_t *x, const int16_t *noise, int64_t *y, size_t n);
+
+    /* First try at n Gaussian samples, one 64-bit word each; those not settled go to open[].
+     * n <= 65536. */
+    size_t (*gauss)(const dpc_gauss_bulk_t *law, const uint64_t *words, size_t n, int64_t *out,
+                    uint16_t *open);
+
+    /* First try at the codes of n values, one 64-bit word each; those not settled go to open[].
+     * n <= 65536. Clears *finite if a value is NaN or infinite. */
+    size_t (*encode)(const dpc_rows_t *rows, const double *x, const uint64_t *words, size_t n,
+                     uint16_t *codes, uint16_t *open, int *finite);
+} dpc_kernels_t;
+
+/* The table in use. */
+const dpc_kernels_t *dpc_kernels(void);
+
+/* The table of one level, or NULL where this build or this CPU lacks it. */
+const dpc_kernels_t *dpc_kernels_at(enum dpc_level level);
+
+/* Switches to a level for the whole process: for tests and benchmarks. */
+enum dpc_status dpc_select(enum dpc_level level) DPC_MUST_CHECK;
+
+#endif
