@@ -2,7 +2,7 @@
 """Local randomisers with finitely many outputs, driven by tables."""
 
 from cython cimport floating
-from libc.stdint cimport uint8_t, uint16_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dpcore_ext._c_encode cimport (
     DPC_MAX_LOG2_COLUMNS,
@@ -47,12 +47,12 @@ cdef class Rows:
                 or cut.shape[1] != n_columns or cut.shape[2] != 2 or not lower < upper):
             raise ParameterError("The 'cut' and 'alias' parameters must describe the same rows.")
         own_cut = np.array(cut, dtype=np.uint64, order="C")
-        entries = np.empty((n_intervals + 1) * n_columns, dtype=np.uint64)
+        entries = np.empty((n_intervals + 1) * n_columns, dtype=np.uint32)
         self.buffers = (own_cut, entries)
         cdef uint64_t[:, :, ::1] cut_view = own_cut
-        cdef uint64_t[::1] entry_view = entries
+        cdef uint32_t[::1] entry_view = entries
         self.cut = <const dpc_cut_t *>&cut_view[0, 0, 0]
-        dpc_rows_entries(self.cut, &alias[0, 0], entry_view.shape[0], &entry_view[0])
+        dpc_rows_entries(self.cut, &alias[0, 0], entry_view.shape[0], bits, &entry_view[0])
         self.rows.entry = &entry_view[0]
         self.rows.n_intervals = n_intervals
         self.rows.log2_columns = bits

@@ -11,6 +11,7 @@ from dpcore_ext._c_sample cimport (
     DPC_MAX_DIGITS,
     DPC_NO_END,
     DPC_SMALL,
+    dpc_all_small,
     dpc_dequantize,
     dpc_exp_neg,
     dpc_guide_fill,
@@ -148,6 +149,16 @@ def integers(Key key not None, int64_t low, uint64_t bound, uint64_t start,
 def exp_neg(uint64_t exponent):
     """e**-x in units of 2**-64, x = exponent / 2**62: the evaluation the rejection step uses."""
     return dpc_exp_neg(exponent)
+
+
+def all_small(const int64_t[::1] x not None):
+    """Whether no element is further than 2**62 from zero."""
+    cdef size_t n = x.shape[0]
+    cdef int result = 1
+    if n:
+        with nogil:
+            result = dpc_all_small(&x[0], n)
+    return bool(result)
 
 
 def quantize(const double[::1] x not None, double lower, double upper, int exponent,

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._parallel import for_ranges
 from dpcore.errors import DataError, ParameterError
+from dpcore_ext.sample import all_small
 
 __all__ = [
     "INDEX_LIMIT",
@@ -29,7 +31,6 @@ __all__ = [
 
 INDEX_LIMIT = 1 << 62
 EXPONENT_LIMIT = 900
-_VALUE_LIMIT = 1 << 62
 
 
 def exact(value: Any, name: str) -> Fraction:
@@ -141,12 +142,11 @@ def check_data(
         raise ParameterError(f"The '{name}' parameter must have {dimensions} dimension(s).")
     if array.dtype.kind == "f":
         return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
-    if (
-        array.size
-        and array.dtype.itemsize == 8
-        and (
-            array.max() > _VALUE_LIMIT or (array.dtype.kind == "i" and array.min() < -_VALUE_LIMIT)
-        )
-    ):
+    # Unsigned integers of 2**63 and more would become negative ones.
+    small = [array.dtype.kind != "u" or array.dtype.itemsize < 8 or not (array >> 63).any()]
+    integers = np.ascontiguousarray(array, dtype=np.int64).reshape(array.shape)
+    flat = integers.reshape(-1)
+    for_ranges(lambda begin, end: small.append(all_small(flat[begin:end])), flat.size)
+    if not all(small):
         raise DataError(f"The '{name}' parameter must hold integers within 2**62 of zero.")
-    return np.ascontiguousarray(array, dtype=np.int64).reshape(array.shape)
+    return integers

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from dpcore._checks import check_index
-
 __all__ = ["for_ranges", "get_num_threads", "set_num_threads"]
 
 _LEAST_RANGE = 1 << 18  # elements that keep one thread busy long enough to be worth starting
@@ -39,6 +37,8 @@ def set_num_threads(n: int | None) -> None:
     2
     >>> set_num_threads(None)
     """
+    from dpcore._checks import check_index  # which uses this module
+
     global _num_threads
     _num_threads = None if n is None else check_index(n, "n", least=1)
 

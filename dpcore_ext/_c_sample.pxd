@@ -48,3 +48,4 @@ cdef extern from "dpcore/sample.h" nogil:
     dpc_status dpc_quantize(const double *x, double lower, double upper, int exponent, int64_t *q,
                             size_t n)
     void dpc_dequantize(const int64_t *q, int exponent, double *y, size_t n)
+    int dpc_all_small(const int64_t *x, size_t n)

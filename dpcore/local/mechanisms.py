@@ -106,7 +106,7 @@ class Mechanism:
         if not Fraction(1, 1000) <= loss <= 50:
             raise ParameterError("The 'epsilon' parameter must lie between 0.001 and 50.")
         low, high = float(exact(lower, "lower")), float(exact(upper, "upper"))
-        if not low < high or not math.isfinite(high - low):
+        if not low < high or not 1e-300 <= high - low < math.inf:
             raise ParameterError("The 'upper' parameter must be greater than 'lower'.")
         self.epsilon, self.lower, self.upper = round_down(loss), low, high
         self.table = self._table()

@@ -2,6 +2,18 @@
 
 #include "dpcore/sample.h"
 
+/* v = x + 2^62 lies in 0, ..., 2^63 for a small x; only above that the top bits of v and v - 1 are
+ * both set. No comparison, which old vector units lack for 64 bits. */
+int dpc_all_small(const int64_t *x, size_t n)
+{
+    uint64_t seen = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t v = (uint64_t)x[i] + ((uint64_t)1 << 62);
+        seen |= v & (v - 1);
+    }
+    return seen >> 63 == 0;
+}
+
 /* llrint rounds ties to even in the default rounding mode, in one instruction. */
 enum dpc_status dpc_quantize(const double *x, double lower, double upper, int exponent, int64_t *q,
                              size_t n)

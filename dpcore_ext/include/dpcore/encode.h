@@ -7,8 +7,8 @@
  * A row is an alias table of 2^log2_columns columns: column j yields code j if the remaining random
  * bits, read as a fraction, lie below cut[j], and alias[j] otherwise. Fractions have 128 bits.
  *
- * Element i uses the 64-bit word i of lane 0: its top 48 bits begin the column and the fraction, its
- * low 16 bits begin the comparison that moves the value. If one of them is undecided, block i of the
+ * Element i uses the 32-bit word i of lane 0: its high half begins the column and the fraction, its
+ * low half begins the comparison that moves the value. If one of them is undecided, block i of the
  * refine lane continues both (see sample.h for lanes).
  */
 #ifndef DPCORE_ENCODE_H
@@ -22,8 +22,10 @@ typedef struct dpc_cut {
     uint64_t high, low;
 } dpc_cut_t;
 
-/* Fills entry[n] (top 32 bits of the cut, then 16 zero bits, then the alias) from cut and alias. */
-void dpc_rows_entries(const dpc_cut_t *cut, const uint16_t *alias, size_t n, uint64_t *entry);
+/* Fills entry[n], all of rows of 2^log2_columns columns: in the high half as many bits of the cut as
+ * a word gives to the fraction, from the top, in the low half the alias. */
+void dpc_rows_entries(const dpc_cut_t *cut, const uint16_t *alias, size_t n, uint32_t log2_columns,
+                      uint32_t *entry);
 
 /* codes[i] = output code of x[i]; values outside the range count as its nearer end. The result type
  * follows the number of columns: uint8 up to 2^8, uint16 above. Returns DPC_ERR_NOT_FINITE if an x

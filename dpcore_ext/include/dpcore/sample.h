@@ -90,6 +90,9 @@ void dpc_sample_integers(const dpc_kernels_t *kernels, const dpc_key_t *key, int
 /* e^-x in units of 2^-64 for x = exponent / 2^62 < 4: within DPC_GAUSS_GUARD / 4 units. */
 uint64_t dpc_exp_neg(uint64_t exponent);
 
+/* Whether |x[i]| <= 2^62 for all i. */
+int dpc_all_small(const int64_t *x, size_t n);
+
 /* Fixed point. q[i] = clamp(x[i], lower, upper) / 2^exponent, rounded to the nearest integer, ties
  * to even; DPC_ERR_NOT_FINITE if an x is NaN or infinite, DPC_ERR_RANGE if |q| would reach 2^62.
  * On an error q holds nothing of use. */

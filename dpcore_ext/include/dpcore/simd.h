@@ -23,7 +23,7 @@ typedef struct dpc_gauss_bulk {
 
 /* The part of a local randomiser that the bulk kernel needs; see encode.h. */
 typedef struct dpc_rows {
-    const uint64_t *entry;  /* (n_intervals + 1) rows of 2^log2_columns */
+    const uint32_t *entry;  /* (n_intervals + 1) rows of 2^log2_columns */
     uint32_t n_intervals;
     uint32_t log2_columns;  /* 1 to 16 */
     double lower;
@@ -48,10 +48,11 @@ typedef struct dpc_kernels {
     size_t (*gauss)(const dpc_gauss_bulk_t *law, const uint64_t *words, size_t n, int64_t *out,
                     uint16_t *open);
 
-    /* First try at the codes of n values, one 64-bit word each; those not settled go to open[].
-     * n <= 65536. Clears *finite if a value is NaN or infinite. */
-    size_t (*encode)(const dpc_rows_t *rows, const double *x, const uint64_t *words, size_t n,
-                     uint16_t *codes, uint16_t *open, int *finite);
+    /* First try at the codes of n values, one 32-bit word each; those not settled go to open[].
+     * codes are uint8 up to 2^8 columns and uint16 above. n <= 65536. Clears *finite if a value is
+     * NaN or infinite. */
+    size_t (*encode)(const dpc_rows_t *rows, const double *x, const uint32_t *words, size_t n,
+                     void *codes, uint16_t *open, int *finite);
 } dpc_kernels_t;
 
 /* The table in use. */
