@@ -7,21 +7,25 @@
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 from dpcore import errors, random
 from dpcore._parallel import get_num_threads, set_num_threads
 from dpcore.aggregates import bounded_mean, bounded_sum, histogram
 from dpcore.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from dpcore.central import gaussian, laplace
+from dpcore.errors import BudgetExceededError
 from dpcore.noise import Noise, NotPrivateArray
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BudgetExceededError",
+    "Ledger",
     "Noise",
     "NotPrivateArray",
     "__version__",
+    "accounting",
     "bounded_mean",
     "bounded_sum",
     "errors",
@@ -41,12 +45,16 @@ __all__ = [
 ]
 
 # Imported when first used: `import dpcore` stays quick and brings no optional package.
-_ON_DEMAND = ("learners", "local", "wire")
+_ON_DEMAND = ("accounting", "learners", "local", "wire")
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return importlib.import_module(f"dpcore.{name}")
+    if name == "Ledger":
+        from dpcore.accounting import Ledger
+
+        return Ledger
     raise AttributeError(f"module 'dpcore' has no attribute {name!r}")
 
 

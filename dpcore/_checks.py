@@ -27,6 +27,7 @@ __all__ = [
     "default_exponent",
     "exact",
     "round_down",
+    "round_up",
 ]
 
 INDEX_LIMIT = 1 << 62
@@ -63,6 +64,12 @@ def round_down(number: Fraction) -> float:
     """The largest double that is at most number: for losses that must not grow."""
     nearest = float(number)
     return nearest if Fraction(nearest) <= number else math.nextafter(nearest, -math.inf)
+
+
+def round_up(number: Fraction) -> float:
+    """The smallest double that is at least number: for losses that were spent."""
+    nearest = float(number)
+    return nearest if Fraction(nearest) >= number else math.nextafter(nearest, math.inf)
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

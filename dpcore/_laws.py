@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -36,7 +36,8 @@ _BITS = 448
 _REACH = 128  # a table ends where probabilities fall below 2**-_REACH; its tail goes on
 _TOP_SCALE = 16  # widest scale that one table serves without low digits
 _MAX_RATE = Fraction(64)  # e**-64 is the smallest ratio of neighbouring probabilities in use
-_SLACK = 1 - Fraction(1, 1 << 48)  # rates are lowered by this factor, far more than roundings cost
+# Rates are lowered by the first factor; the second, which is less, is what is proven of the result.
+_SLACK, _PROVEN = 1 - Fraction(1, 1 << 48), 1 - Fraction(1, 1 << 49)
 _TOP_SIGMA = 32
 
 MAX_LAPLACE_SCALE = 2.0**44
@@ -79,6 +80,7 @@ class Digits:
     tail: IntegerTable | None = None
     digits: tuple[tuple[IntegerTable, int], ...] = ()
     symmetric: bool = False
+    loss: Fraction | None = None  # proven bound on the logarithm of P(x) / P(x + 1), either way
     native: DigitLaw = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -266,9 +268,10 @@ def geometric(rate: Fraction, reach: int = _REACH) -> Digits:
 
 
 def _checked(law: Digits, rate: Fraction) -> Digits:
-    if not law.check_ratio(rate):
+    proven = min(rate, _MAX_RATE) * _PROVEN
+    if not law.check_ratio(proven):
         raise ArithmeticError("A law came out less private than asked for; this is a defect.")
-    return law
+    return replace(law, loss=proven)
 
 
 def _mirrored(side: list[int]) -> IntegerTable:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import INDEX_LIMIT, check_index
+from dpcore._checks import INDEX_LIMIT, check_index, round_up
+from dpcore._events import PureEvent
 from dpcore._laws import MAX_LAPLACE_SCALE, Digits, Rejection, discrete_laplace
 from dpcore._parallel import for_ranges
 from dpcore.errors import ParameterError
@@ -22,6 +23,7 @@ __all__ = [
     "check_start",
     "finish",
     "label",
+    "laplace_event",
     "laplace_law",
     "sample",
 ]
@@ -76,6 +78,16 @@ def laplace_law(epsilon: Fraction, distance: Fraction | int) -> tuple[Digits, Fr
             "resolution; choose a coarser resolution."
         )
     return discrete_laplace(rate), rate
+
+
+def laplace_event(
+    mechanism: str, law: Digits, distance: Fraction | int, adjacency: str | None = None
+) -> PureEvent:
+    """What a release with this law costs: the loss proven of its integers, over the distance."""
+    if law.loss is None:
+        raise ArithmeticError("A law without a proven loss cannot be released.")
+    loss = round_up(law.loss * distance)
+    return PureEvent(mechanism=mechanism, epsilon=loss, adjacency=adjacency)
 
 
 def add_noise(

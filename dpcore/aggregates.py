@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._charge import open_release, prepay
 from dpcore._checks import (
     check_choice,
     check_data,
@@ -17,6 +19,7 @@ from dpcore._checks import (
     default_exponent,
     exact,
 )
+from dpcore._events import PureEvent
 from dpcore._exact import floor_log2
 from dpcore._release import (
     add_noise,
@@ -24,6 +27,7 @@ from dpcore._release import (
     check_start,
     finish,
     label,
+    laplace_event,
     laplace_law,
     sample,
 )
@@ -96,7 +100,9 @@ def histogram(
         raise DataError("The 'labels' parameter must hold integers from 0 to n_bins - 1.")
     counts = np.bincount(data, minlength=n_bins).astype(np.int64, copy=False)
     law, rate = laplace_law(epsilon_exact, distance)
-    add_noise(law, source.key_for("histogram", *label(rate)), start, counts, counts)
+    event = laplace_event("histogram", law, distance, adjacency)
+    key = open_release(source, event, "histogram", *label(rate))
+    add_noise(law, key, start, counts, counts)
     return finish(counts, source)  # type: ignore[no-any-return]
 
 
@@ -153,7 +159,9 @@ def bounded_sum(
     units = _GridBounds(low, high, exponent)
     distance = units.high - units.low if replace else max(abs(units.low), abs(units.high))
     total = units.sum(data)
-    drawn = _laplace_unit(source, epsilon_exact, distance, start, "bounded_sum", units)
+    unit = _UnitNoise(epsilon_exact, distance, "bounded_sum", units)
+    first = check_start(start, 1)
+    drawn = unit.draw(prepay(source, unit.event(adjacency), *unit.name), first)
     return _as_float((total + drawn) * Fraction(2) ** exponent, source)
 
 
@@ -202,16 +210,23 @@ def bounded_mean(
     source = check_noise(noise)
     exponent = _sum_exponent(resolution, low, high, (high - low) / epsilon_exact)
     units = _GridBounds(low, high, exponent)
+    distance, first, total = units.high - units.low, check_start(start, 1), units.sum(data)
     if replace:
-        distance: int | Fraction = units.high - units.low
-        drawn = _laplace_unit(source, epsilon_exact, distance, start, "bounded_mean", units)
-        mean = Fraction(units.sum(data) + drawn, data.size)
+        unit = _UnitNoise(epsilon_exact, distance, "bounded_mean", units)
+        drawn = unit.draw(prepay(source, unit.event(adjacency), *unit.name), first)
+        mean = Fraction(total + drawn, data.size)
     else:
         # Twice the distance from the middle is an integer, at most high - low in size.
-        doubled = 2 * units.sum(data) - data.size * (units.low + units.high)
-        half, distance = epsilon_exact / 2, units.high - units.low
-        doubled += _laplace_unit(source, half, distance, start, "bounded_mean/sum", units)
-        count = data.size + _laplace_unit(source, half, 1, start, "bounded_mean/count", units)
+        doubled = 2 * total - data.size * (units.low + units.high)
+        of_sum = _UnitNoise(epsilon_exact / 2, distance, "bounded_mean/sum", units)
+        of_count = _UnitNoise(epsilon_exact / 2, 1, "bounded_mean/count", units)
+        both = of_sum.event(adjacency).epsilon + of_count.event(adjacency).epsilon
+        event = PureEvent(
+            mechanism="bounded_mean", epsilon=math.nextafter(both, math.inf), adjacency=adjacency
+        )
+        paid = prepay(source, event, *of_sum.name)
+        doubled += of_sum.draw(paid, first)
+        count = data.size + of_count.draw(paid, first)
         mean = (Fraction(doubled, max(count, 1)) + units.low + units.high) / 2
     return _as_float(min(max(mean * Fraction(2) ** exponent, low), high), source)
 
@@ -262,17 +277,21 @@ def _sum_exponent(resolution: float | None, low: Fraction, high: Fraction, scale
     )
 
 
-def _laplace_unit(
-    source: Noise,
-    epsilon: Fraction,
-    distance: int | Fraction,
-    start: int,
-    name: str,
-    units: _GridBounds,
-) -> int:
-    law, rate = laplace_law(epsilon, distance)
-    key = source.key_for(name, *label(rate), units.exponent, units.low, units.high)
-    return int(sample(law, key, (1,), start)[0])
+class _UnitNoise:
+    """Laplace noise for one number in units of the grid."""
+
+    def __init__(
+        self, epsilon: Fraction, distance: int | Fraction, name: str, units: _GridBounds
+    ) -> None:
+        self._law, rate = laplace_law(epsilon, distance)
+        self._distance = distance
+        self.name = (name, *label(rate), units.exponent, units.low, units.high)
+
+    def event(self, adjacency: str) -> PureEvent:
+        return laplace_event(str(self.name[0]), self._law, self._distance, adjacency)
+
+    def draw(self, source: Noise, start: int) -> int:
+        return int(sample(self._law, source.key_for(*self.name), (1,), start)[0])
 
 
 def _as_float(value: Fraction, source: Noise) -> float:

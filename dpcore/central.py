@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpcore import _laws
+from dpcore._charge import open_release
 from dpcore._checks import (
     check_data,
     check_index,
@@ -19,6 +22,7 @@ from dpcore._checks import (
     exact,
     round_down,
 )
+from dpcore._events import GaussianEvent
 from dpcore._exact import floor_log2
 from dpcore._parallel import for_ranges
 from dpcore._release import (
@@ -28,6 +32,7 @@ from dpcore._release import (
     check_start,
     finish,
     label,
+    laplace_event,
     laplace_law,
 )
 from dpcore.calibration import gaussian_sigma
@@ -110,9 +115,9 @@ def laplace(
     if data.dtype == np.int64:
         _refuse_grid(resolution, dimension)
         law, rate = laplace_law(epsilon_exact, distance)
-        return _release_integers(
-            data, law, source.key_for("laplace", *label(rate)), source, start, out
-        )
+        event = laplace_event("laplace", law, distance)
+        release = partial(open_release, source, event, "laplace", *label(rate))
+        return _release_integers(data, law, release, source, start, out)
     n = _dimension(dimension, data.size, start)
     if resolution is None:
         finest = distance / epsilon_exact / 2**40
@@ -122,9 +127,11 @@ def laplace(
     else:
         exponent = check_resolution(resolution)
     unit = Fraction(2) ** exponent
-    law, rate = laplace_law(epsilon_exact, int(distance / unit) + n)
-    key = source.key_for("laplace", *label(rate), "grid", exponent)
-    return _release_floats(x, data, law, exponent, key, source, start, out)
+    in_units = int(distance / unit) + n
+    law, rate = laplace_law(epsilon_exact, in_units)
+    event = laplace_event("laplace", law, in_units)
+    release = partial(open_release, source, event, "laplace", *label(rate), "grid", exponent)
+    return _release_floats(x, data, law, exponent, release, source, start, out)
 
 
 def gaussian(
@@ -189,8 +196,9 @@ def gaussian(
         _refuse_grid(resolution, dimension)
         deviation = multiplier * distance
         law = _gaussian_law(deviation)
-        key = source.key_for("gaussian", *label(deviation))
-        return _release_integers(data, law, key, source, start, out)
+        event = _gaussian_event(multiplier)
+        release = partial(open_release, source, event, "gaussian", *label(deviation))
+        return _release_integers(data, law, release, source, start, out)
     root = Fraction(math.isqrt(_dimension(dimension, data.size, start) - 1) + 1)
     if resolution is None:
         finest = multiplier * distance / 2**34
@@ -200,10 +208,18 @@ def gaussian(
     else:
         exponent = check_resolution(resolution)
     unit = Fraction(2) ** exponent
-    enlarged = distance if sigma is not None else distance + root * unit
-    deviation = multiplier * enlarged / unit
-    key = source.key_for("gaussian", *label(deviation), "grid", exponent)
-    return _release_floats(x, data, _gaussian_law(deviation), exponent, key, source, start, out)
+    enlarged = distance + root * unit
+    deviation = multiplier * (distance if sigma is not None else enlarged) / unit
+    event = _gaussian_event(deviation * unit / enlarged)
+    release = partial(open_release, source, event, "gaussian", *label(deviation), "grid", exponent)
+    law = _gaussian_law(deviation)
+    return _release_floats(x, data, law, exponent, release, source, start, out)
+
+
+def _gaussian_event(multiplier: Fraction) -> GaussianEvent:
+    return GaussianEvent(
+        mechanism="gaussian", noise_multiplier=round_down(multiplier), law_distance=_LAW_DISTANCE
+    )
 
 
 def _gaussian_law(deviation: Fraction) -> _laws.Digits | _laws.Rejection:
@@ -259,7 +275,7 @@ def _dimension(dimension: int | None, size: int, start: int) -> int:
 def _release_integers(
     data: npt.NDArray[np.int64],
     law: _laws.Digits | _laws.Rejection,
-    key: Key,
+    release: Callable[[], Key],
     source: Noise,
     start: int,
     out: npt.NDArray[Any] | None,
@@ -268,7 +284,7 @@ def _release_integers(
     in_place = result.ctypes.data == data.ctypes.data
     if not in_place and np.may_share_memory(result, data):
         data = data.copy()
-    add_noise(law, key, start, data, result)
+    add_noise(law, release(), start, data, result)
     return finish(result, source, out)
 
 
@@ -277,7 +293,7 @@ def _release_floats(
     data: npt.NDArray[np.float64],
     law: _laws.Digits | _laws.Rejection,
     exponent: int,
-    key: Key,
+    release: Callable[[], Key],
     source: Noise,
     start: int,
     out: npt.NDArray[Any] | None,
@@ -292,7 +308,7 @@ def _release_floats(
         ),
         units.size,
     )
-    add_noise(law, key, start, units, units)
+    add_noise(law, release(), start, units, units)
     for_ranges(
         lambda begin, end: dequantize(units[begin:end], exponent, flat_result[begin:end]),
         units.size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -12,29 +13,54 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="dpcore", description="Differential privacy, exactly.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser("demo", help="show what dpcore does, in under a minute")
-    commands.add_parser("info", help="versions, SIMD level and threads in use")
-    command = parser.parse_args(arguments).command
-    if command == "demo":
-        from dpcore.demo import run
+    commands = parser.add_subparsers(required=True, metavar="command")
+    _add(commands, "demo", _demo, "show what dpcore does, in under a minute")
+    _add(commands, "info", _info, "versions, SIMD level and threads in use")
+    account = _add(commands, "account", _account, "what a ledger has spent, and on what")
+    account.add_argument("ledger", help="file of a dpcore.Ledger")
+    given = parser.parse_args(arguments)
+    from dpcore.errors import DPCoreError
 
-        run()
-    else:
-        print("\n".join(_info()))
+    try:
+        given.run(given)
+    except DPCoreError as error:
+        print(f"dpcore: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
-def _info() -> list[str]:
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: object, text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    command.set_defaults(run=run)
+    return command
+
+
+def _demo(given: argparse.Namespace) -> None:
+    from dpcore.demo import run
+
+    run()
+
+
+def _account(given: argparse.Namespace) -> None:
+    from dpcore.accounting import Ledger
+    from dpcore.errors import LedgerError
+
+    try:
+        print(Ledger(given.ledger).report())
+    except ValueError:
+        raise LedgerError("There is no such file.") from None
+
+
+def _info(given: argparse.Namespace) -> None:
     import numpy as np
 
     import dpcore
     from dpcore_ext.rng import level, levels
 
-    return [
-        f"dpcore {dpcore.__version__}",
-        f"Python {platform.python_version()}, NumPy {np.__version__}",
-        f"SIMD level {level()} (this machine has: {', '.join(levels())})",
-        f"threads {dpcore.get_num_threads()}",
-        f"C headers {dpcore.get_include()}",
-    ]
+    print(f"dpcore {dpcore.__version__}")
+    print(f"Python {platform.python_version()}, NumPy {np.__version__}")
+    print(f"SIMD level {level()} (this machine has: {', '.join(levels())})")
+    print(f"threads {dpcore.get_num_threads()}")
+    print(f"C headers {dpcore.get_include()}")

@@ -1,19 +1,25 @@
 """The exceptions of dpcore; see `dpcore_ext.errors`, where the native layer finds them too."""
 
 from dpcore_ext.errors import (
+    BudgetExceededError,
     DataError,
     DPCoreError,
     EntropyError,
     InsecureNoiseError,
+    LedgerError,
     ParameterError,
+    RepeatedReleaseError,
     WireFormatError,
 )
 
 __all__ = [
+    "BudgetExceededError",
     "DPCoreError",
     "DataError",
     "EntropyError",
     "InsecureNoiseError",
+    "LedgerError",
     "ParameterError",
+    "RepeatedReleaseError",
     "WireFormatError",
 ]

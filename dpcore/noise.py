@@ -53,7 +53,7 @@ class Noise:
     True
     """
 
-    __slots__ = ("_explicit", "_fresh", "_key", "_pinned", "_private")
+    __slots__ = ("_claim", "_explicit", "_fresh", "_key", "_pinned", "_prepaid", "_private")
 
     def __init__(self) -> None:
         self._setup(Key.from_os(), explicit=False)
@@ -66,6 +66,8 @@ class Noise:
         self._private = private
         self._pinned = pinned
         self._fresh = None if pinned else _FreshStreams(random=private)
+        self._prepaid = False
+        self._claim: str | None = None
 
     @classmethod
     def _make(cls, key: Key, **options: bool) -> Noise:
@@ -108,7 +110,7 @@ class Noise:
         if not ids:
             raise ParameterError("The 'ids' parameter of stream must name the stream.")
         key = self._key.derive(_digest(b"pinned", *ids))
-        return self._make(key, explicit=self._explicit, private=self._private, pinned=True)
+        return self._child(key, explicit=self._explicit)
 
     def key_for(self, purpose: str, *parameters: int | str | bytes) -> Key:
         """The key of one release: fresh, or fixed by the pinned stream and the purpose.
@@ -126,8 +128,39 @@ class Noise:
 
         For mechanisms that draw several kinds of noise for one result.
         """
-        key = self.key_for(purpose, *parameters)
-        return self._make(key, explicit=False, private=self._private, pinned=True)
+        return self._child(self.key_for(purpose, *parameters), explicit=False)
+
+    def _child(self, key: Key, *, explicit: bool) -> Noise:
+        child = self._make(key, explicit=explicit, private=self._private, pinned=True)
+        return child.for_ledger(claim=self._claim, prepaid=self._prepaid)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether releases of one kind get the same noise every time."""
+        return self._pinned
+
+    def fingerprint(self, purpose: str, *parameters: int | str | bytes) -> str:
+        """A public name of what a pinned stream draws for a purpose; tells nothing of the key."""
+        key = self.key_for("fingerprint", purpose, *parameters).export()
+        return hashlib.sha256(b"dpcore/v1/fingerprint" + key).hexdigest()
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether a ledger has charged everything that is drawn from here."""
+        return self._prepaid
+
+    @property
+    def claim(self) -> str | None:
+        """The keyed release of a ledger that this source is for."""
+        return self._claim
+
+    def for_ledger(self, *, claim: str | None = None, prepaid: bool = False) -> Noise:
+        """This source with a note for the ledger: what it is for, or that it is paid for."""
+        copy = object.__new__(type(self))
+        for name in self.__slots__:
+            setattr(copy, name, getattr(self, name))
+        copy._claim, copy._prepaid = claim, prepaid
+        return copy
 
     def mark(self, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The result as it is, or labelled if this source is insecure."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 __all__ = [
     "STATUS",
+    "BudgetExceededError",
     "DPCoreError",
     "DataError",
     "EntropyError",
     "InsecureNoiseError",
+    "LedgerError",
     "ParameterError",
+    "RepeatedReleaseError",
     "WireFormatError",
     "raise_status",
 ]
@@ -32,6 +35,18 @@ class DataError(DPCoreError, ValueError):
 
 class WireFormatError(DPCoreError, ValueError):
     """Bytes received are not a message that this version of dpcore writes."""
+
+
+class BudgetExceededError(DPCoreError, RuntimeError):
+    """A release does not fit what is left of a privacy budget; it was not made."""
+
+
+class LedgerError(DPCoreError, OSError):
+    """A ledger cannot be read or written, or a file is not one; nothing was released."""
+
+
+class RepeatedReleaseError(DPCoreError, RuntimeError):
+    """A release that may be drawn once only was asked for again."""
 
 
 class EntropyError(DPCoreError, OSError):

@@ -160,11 +160,12 @@ def single_thread_rows() -> list[Row]:
             ("Python loop", python_loop, 1000),
             ("tight Python loop", tight_python_loop, 100),
         ):
+            loop = make(mechanism)
             result.append(
                 Row(
                     f"encode {label} / {kind}",
                     lambda m=mechanism: m.encode(x),
-                    lambda f=make(mechanism): f(few),
+                    lambda f=loop: f(few),
                     N / 1e6,
                     N_LOOP / 1e6,
                     "M values/s",

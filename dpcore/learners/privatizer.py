@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpcore._charge import prepay
 from dpcore._checks import check_positive
 from dpcore._release import check_noise
+from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
 from dpcore.local.tuples import _share
 from dpcore.noise import Noise
 
-__all__ = ["LocalPrivacy", "LocalPrivatizer"]
+__all__ = ["LocalPrivatizer"]
 
 _NOT_COVERED = (
     "how many records there are, and which columns",
@@ -25,29 +27,6 @@ _NOT_COVERED = (
     "targets, sample weights and whatever else does not pass through transform",
     "records of one person in several rows: losses add up",
 )
-
-
-@dataclass(frozen=True)
-class LocalPrivacy:
-    """What `LocalPrivatizer.transform` promises.
-
-    Attributes
-    ----------
-    epsilon : float
-        Privacy loss of one record in one call.
-    epsilon_per_feature : float
-        Share of every feature.
-    mechanism : str
-    private : bool
-        False with insecure noise, which protects nobody.
-    not_covered : tuple of str
-    """
-
-    epsilon: float
-    epsilon_per_feature: float
-    mechanism: str
-    private: bool
-    not_covered: tuple[str, ...] = _NOT_COVERED
 
 
 class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -71,8 +50,8 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     feature_names_in_ : ndarray, where X has column names
     mechanism_ : Mechanism
         What every feature goes through, on the scale from -1 to 1.
-    privacy_ : LocalPrivacy
-        What is promised, and what is not covered.
+    privacy_ : Privacy
+        What one call of `transform` promises for each record, and what is not covered.
 
     Privacy
     -------
@@ -94,7 +73,7 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     >>> from dpcore.learners import LocalPrivatizer
     >>> X = np.random.default_rng(0).uniform(0, 10, (1000, 2))
     >>> model = make_pipeline(LocalPrivatizer(epsilon=4.0, lower=0.0, upper=10.0), Ridge())
-    >>> model.fit(X, X.sum(axis=1)).named_steps["localprivatizer"].privacy_.epsilon_per_feature
+    >>> model.fit(X, X.sum(axis=1)).named_steps["localprivatizer"].mechanism_.epsilon
     2.0
     """
 
@@ -128,7 +107,8 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise ParameterError("The 'upper' parameter must be greater than 'lower'.")
         private = self.noise is None or check_noise(self.noise).private
         self.mechanism_ = local.make(self.mechanism, share)
-        self.privacy_ = LocalPrivacy(float(self.epsilon), share, self.mechanism_.name, private)
+        event = replace(self.mechanism_.event, count=d)
+        self.privacy_ = Privacy.of([event], not_covered=_NOT_COVERED, private=private)
         self._lower, self._upper = lower, upper
         return self
 
@@ -151,7 +131,8 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         half = (self._upper - self._lower) / 2
         centre = self._lower + half
         unit = (np.clip(data.astype(np.float64), self._lower, self._upper) - centre) / half
-        drawn = np.asarray(self.mechanism_.privatize(unit, noise=source))
+        paid = prepay(source, self.privacy_.events[0], "local privatizer", repr(self.mechanism_))
+        drawn = np.asarray(self.mechanism_.privatize(unit, noise=paid))
         return source.mark((drawn * half + centre).astype(data.dtype))
 
     def _bounds(self, name: str, d: int) -> npt.NDArray[np.float64]:

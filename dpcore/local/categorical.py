@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import _laws
+from dpcore._charge import prepay
 from dpcore._checks import INDEX_LIMIT, check_positive, exact
+from dpcore._events import PureEvent
 from dpcore._exact import exp_enclosure
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start, finish, label
 from dpcore.errors import DataError, ParameterError
 from dpcore.local.discrete import growth
-from dpcore.local.tables import RowTable
+from dpcore.local.tables import PROVEN, RowTable, local_event
 from dpcore.noise import Noise
 from dpcore_ext.rng import Key
 from dpcore_ext.sample import integers as fill_integers
@@ -114,6 +116,15 @@ class FrequencyOracle:
             raise DataError(f"The '{name}' parameter must hold categories below 'n_categories'.")
         return array
 
+    @property
+    def event(self) -> PureEvent:
+        """What one report costs."""
+        return local_event(self.name, self._loss)
+
+    def _prepay(self, noise: Noise) -> Noise:
+        name = f"local {self.name}"
+        return prepay(noise, self.event, name, *label(self._loss), self.n_categories)
+
     def _key(self, noise: Noise, part: str) -> Key:
         return noise.key_for(f"local {self.name} {part}", *label(self._loss), self.n_categories)
 
@@ -173,7 +184,7 @@ class GRR(FrequencyOracle):
         self._law = _laws.bernoulli(e / (e + self.n_categories - 1))
         self.p = self._law.probability(1)
         self.q = (1 - self.p) / (self.n_categories - 1)
-        if not within(self._loss, self.p, self.q):
+        if not within(self._loss * PROVEN, self.p, self.q):
             raise ArithmeticError("A local randomiser came out less private than asked for.")
 
     def encode(
@@ -197,7 +208,7 @@ class GRR(FrequencyOracle):
         data = self._checked(values, "values")
         source = check_noise(noise)
         first = check_start(start, data.size)
-        shifts = self.shifts(source, first, data.size)
+        shifts = self.shifts(self._prepay(source), first, data.size)
         return finish(self.shifted(data, shifts), source)  # type: ignore[no-any-return]
 
     def shifts(self, noise: Noise, start: int, n: int) -> npt.NDArray[np.uint16]:
@@ -273,7 +284,7 @@ class OUE(FrequencyOracle):
         rows = (((1 << bits) - rare, rare), (half, half))
         self.p, self.q = (Fraction(row[1], 1 << bits) for row in rows[::-1])
         # The likeliest and the least likely bits of a pair, under one category and the other.
-        if not within(self._loss, self.p * (1 - self.q), (1 - self.p) * self.q):
+        if not within(self._loss * PROVEN, self.p * (1 - self.q), (1 - self.p) * self.q):
             raise ArithmeticError("A local randomiser came out less private than asked for.")
         self._rows = RowTable((0.0, 1.0), rows, bits).compile(0.0, 1.0)
 
@@ -306,7 +317,7 @@ class OUE(FrequencyOracle):
         source = check_noise(noise)
         first = check_start(start, data.size)
         where = np.arange(first, first + data.size)
-        return finish(self.encode_at(source, where, data), source)  # type: ignore[no-any-return]
+        return finish(self.encode_at(self._prepay(source), where, data), source)  # type: ignore[no-any-return]
 
     def encode_at(
         self, noise: Noise, where: npt.NDArray[np.int64], values: npt.NDArray[Any]

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._charge import prepay
 from dpcore._checks import INDEX_LIMIT, check_index, check_positive
+from dpcore._events import PureEvent
 from dpcore._laws import ONE, Digits, IntegerTable
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start, finish, label
@@ -18,7 +20,7 @@ from dpcore.errors import DataError, ParameterError
 from dpcore.local.categorical import within
 from dpcore.local.discrete import growth
 from dpcore.local.mechanisms import Estimate
-from dpcore.local.tables import RowTable
+from dpcore.local.tables import PROVEN, RowTable, local_event
 from dpcore.noise import Noise
 from dpcore_ext.sample import integers as fill_integers
 
@@ -83,13 +85,18 @@ class DuchiMulti:
         self._law = Digits(table)
         drawn = [Fraction(weight, ONE) for weight in table.weights()]
         self.chances = [p / way for p, way in zip(drawn, ways, strict=True)]
-        if not within(self._loss, max(self.chances), min(self.chances)):
+        if not within(self._loss * PROVEN, max(self.chances), min(self.chances)):
             raise ArithmeticError("A local randomiser came out less private than asked for.")
         # A sign is kept with the mean that makes B times it unbiased, for the law in use.
         kept = sum((p * (2 * m - self.d) for m, p in enumerate(drawn)), Fraction(0))
         self.B = float(self.d / kept)
         signs = RowTable((-1.0, 1.0), ((1 << 64, 0), (0, 1 << 64)), 64)
         self._signs = signs.compile(-1.0, 1.0)
+
+    @property
+    def event(self) -> PureEvent:
+        """What the report of one record costs."""
+        return local_event("duchi-multi", self._loss)
 
     def encode(
         self, x: npt.ArrayLike, *, noise: Noise | None = None, start: int = 0
@@ -116,8 +123,9 @@ class DuchiMulti:
         if (first + n) * d > INDEX_LIMIT:
             raise ParameterError("The 'start' parameter must keep all indices times d below 2**62.")
         names = (*label(self._loss), d)
+        paid = prepay(source, self.event, "local duchi-multi", *names)
         sign_key, agree_key, subset_key = (
-            source.key_for(f"local duchi-multi {part}", *names)
+            paid.key_for(f"local duchi-multi {part}", *names)
             for part in ("signs", "agreements", "subset")
         )
         positions = [subset_key.derive(hashlib.sha256(b"%d" % j).digest()) for j in range(d)]

@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import wire
+from dpcore._charge import open_release
 from dpcore._checks import check_index, check_positive, exact, round_down
+from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start, finish
 from dpcore.errors import DataError, ParameterError, WireFormatError
 from dpcore.local import continuous, discrete, optimal
-from dpcore.local.tables import RowTable
+from dpcore.local.tables import RowTable, local_event
 from dpcore.noise import Noise
 from dpcore_ext.pack import count as count_codes
 
@@ -95,7 +97,7 @@ class Mechanism:
 
     Cost
     ----
-    8 bytes of ChaCha20 keystream and one table look-up per value; `n_bits` on the wire.
+    4 bytes of ChaCha20 keystream and one table look-up per value; `n_bits` on the wire.
     """
 
     name: ClassVar[str]
@@ -127,6 +129,11 @@ class Mechanism:
     def n_bits(self) -> int:
         return wire.n_bits_for(self.n_outputs)
 
+    @property
+    def event(self) -> PureEvent:
+        """What one report costs."""
+        return local_event(self.name, Fraction(self.epsilon))
+
     @cached_property
     def outputs(self) -> npt.NDArray[np.float64]:
         return self._from_unit(np.array(self.table.outputs))
@@ -156,7 +163,7 @@ class Mechanism:
         data = _numbers(x)
         source = check_noise(noise)
         first = check_start(start, data.size)
-        key = source.key_for("local", self._fingerprint)
+        key = open_release(source, self.event, "local", self._fingerprint)
         codes = np.empty(data.shape, self._rows.dtype)
         flat, flat_codes = data.reshape(-1), codes.reshape(-1)
         for_ranges(

@@ -27,7 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import wire
+from dpcore._charge import prepay
 from dpcore._checks import INDEX_LIMIT, check_choice, check_index, check_positive, exact
+from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start
 from dpcore.errors import DataError, ParameterError, WireFormatError
@@ -40,6 +42,7 @@ from dpcore.local.categorical import (
 )
 from dpcore.local.mechanisms import Estimate, Mechanism
 from dpcore.local.schema import Attribute, Categorical, Numeric, check_schema
+from dpcore.local.tables import local_event
 from dpcore.noise import Noise
 from dpcore_ext.sample import integers as fill_integers
 
@@ -350,7 +353,13 @@ class Tuple:
 
     def _release(self, source: Noise) -> Noise:
         """A source for the parts of one release, fresh or pinned as the one given."""
-        return source.release("local tuple", self._digest.hex())
+        name = ("local tuple", self._digest.hex())
+        return prepay(source, self.event, *name).release(*name)
+
+    @property
+    def event(self) -> PureEvent:
+        """What the reports of one record cost."""
+        return local_event("local tuple", Fraction(self.epsilon_per_report), self.k)
 
     def _encode(self, noise: Noise, start: int, columns: list[npt.NDArray[Any]]) -> Reports:
         n, k, first = len(columns[0]), self.k, start * self.k
