@@ -10,9 +10,19 @@ from typing import Any
 
 import dpcore
 from bench import gate
-from bench.runner import RESULTS, Row, machine, markdown, measure, pin_to_one_cpu, write
+from bench.runner import (
+    RESULTS,
+    Bound,
+    Row,
+    machine,
+    markdown,
+    measure,
+    measure_bound,
+    pin_to_one_cpu,
+    write,
+)
 
-SUITES = ("noise", "local")
+SUITES = ("noise", "local", "accounting")
 
 
 def run(rows: list[Row]) -> list[dict[str, Any]]:
@@ -23,8 +33,17 @@ def run(rows: list[Row]) -> list[dict[str, Any]]:
     return results
 
 
+def run_bounds(bounds: list[Bound]) -> list[dict[str, Any]]:
+    results = []
+    for bound in bounds:
+        results.append(measure_bound(bound))
+        found = results[-1]["value"]
+        print(f"{found:8.3g} {bound.unit}  (at most {bound.most:g})  {bound.name}", flush=True)
+    return results
+
+
 def run_suite(name: str) -> Path:
-    """Measure one suite: its rows on one CPU first, then those that scale over all of them."""
+    """Measure one suite: rows on one CPU first, then those that scale over all, then bounds."""
     suite = importlib.import_module(f"bench.compare.{name}")
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     dpcore.set_num_threads(1)
@@ -34,7 +53,8 @@ def run_suite(name: str) -> Path:
         os.sched_setaffinity(0, cpus)
         rows += run(suite.all_cpu_rows())
     dpcore.set_num_threads(None)
-    return write(name, {"machine": machine(suite.PACKAGES), "rows": rows})
+    bounds = run_bounds(suite.bounds()) if hasattr(suite, "bounds") else []
+    return write(name, {"machine": machine(suite.PACKAGES), "rows": rows, "bounds": bounds})
 
 
 def main() -> int:

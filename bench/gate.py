@@ -8,14 +8,20 @@ from pathlib import Path
 
 
 def failures(payload: dict) -> list[str]:
-    """One line for each row that misses its limit or was not checked."""
+    """One line for each row or bound that misses its limit or was not checked."""
+    rows, bounds = payload["rows"], payload.get("bounds", [])
     lines = [
         f"{row['name']}: {row['ratio']:.3g} is below {row['limit']:g}"
-        for row in payload["rows"]
+        for row in rows
         if not row["ratio"] >= row["limit"]
     ]
-    lines += [f"{row['name']}: not checked" for row in payload["rows"] if not row["checked"]]
-    return lines if payload["rows"] else ["no rows were measured"]
+    lines += [
+        f"{bound['name']}: {bound['value']:.3g} {bound['unit']} is above {bound['most']:g}"
+        for bound in bounds
+        if not bound["value"] <= bound["most"]
+    ]
+    lines += [f"{row['name']}: not checked" for row in (*rows, *bounds) if not row["checked"]]
+    return lines if rows or bounds else ["no rows were measured"]
 
 
 def check(path: Path) -> int:

@@ -39,6 +39,28 @@ class Row:
     repeats: int = 15
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A quantity of ours that must not exceed a limit: seconds, bytes."""
+
+    name: str
+    measure: Callable[[], float]
+    unit: str
+    check: Callable[[], str]
+    most: float
+
+
+def measure_bound(bound: Bound) -> dict[str, Any]:
+    checked = bound.check()
+    return {
+        "name": bound.name,
+        "unit": bound.unit,
+        "value": bound.measure(),
+        "most": bound.most,
+        "checked": checked,
+    }
+
+
 def seconds(call: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     call()
@@ -119,5 +141,13 @@ def markdown(path: Path) -> str:
             f"| {row['name']} | {row['ours']:.4g} | {row['peer']:.4g} | {row['unit']} "
             f"| **{row['ratio']:.3g}** ({low:.3g} to {high:.3g}) | {row['limit']:g} | {stretch} "
             f"| {row['checked']} |"
+        )
+    bounds = payload.get("bounds", [])
+    if bounds:
+        lines += ["", "| quantity | measured | at most | unit | checked |", "|---|---|---|---|---|"]
+    for bound in bounds:
+        lines.append(
+            f"| {bound['name']} | **{bound['value']:.3g}** | {bound['most']:g} | {bound['unit']} "
+            f"| {bound['checked']} |"
         )
     return "\n".join(lines) + "\n"

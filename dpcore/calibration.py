@@ -21,7 +21,14 @@ from numbers import Rational, Real
 
 from dpcore.errors import ParameterError
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "gdp_delta", "gdp_epsilon"]
+__all__ = [
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_holds",
+]
 
 _Enclosure = tuple[int, int]
 
@@ -81,6 +88,30 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     """
     exact_mu = _exact(mu, "mu", "gdp_epsilon")
     return _smallest_epsilon(exact_mu, _exact(delta, "delta", "gdp_epsilon", below=1))
+
+
+def gdp_holds(mu: float, epsilon: float, delta: float) -> bool:
+    """Whether a mu-GDP mechanism is (epsilon, delta)-private: one claim checked, none searched.
+
+    Parameters
+    ----------
+    mu, epsilon, delta : float
+        Gaussian-DP parameter, privacy loss and failure probability (under 1), greater than 0.
+
+    Privacy
+    -------
+    False where the enclosures used do not settle the claim.
+
+    Examples
+    --------
+    >>> gdp_holds(1.0, 4.378, 1e-5), gdp_holds(1.0, 4.377, 1e-5)
+    (True, False)
+    """
+    exact_mu, exact_delta = (
+        _exact(mu, "mu", "gdp_holds"),
+        _exact(delta, "delta", "gdp_holds", below=1),
+    )
+    return _is_private(exact_mu, _exact(epsilon, "epsilon", "gdp_holds"), exact_delta)
 
 
 def gaussian_delta(sigma: float, epsilon: float, *, sensitivity: float = 1.0) -> float:

@@ -22,7 +22,7 @@ from dpcore._events import (
     ZCDPEvent,
 )
 from dpcore.accounting import sampled
-from dpcore.calibration import gdp_epsilon
+from dpcore.calibration import gdp_epsilon, gdp_holds
 from dpcore.errors import ParameterError
 
 __all__ = ["Composition", "compose", "verify", "zcdp_epsilon"]
@@ -124,10 +124,24 @@ class Composition:
         check_choice(method, "method", _METHODS)
         rest = chance * (1 - _RESERVE) if self.law_distance else chance
         loss = self._bound(rest, method)
-        if self.law_distance:
-            cost = self.law_distance * (1 + math.exp(min(loss, 700.0))) * (1 + 1e-9)
-            return loss if cost <= chance * _RESERVE else math.inf
-        return loss
+        return loss if not self.law_distance or self._law_fits(loss, chance) else math.inf
+
+    def is_within(self, epsilon: float, delta: float) -> bool:
+        """Whether everything together is (epsilon, delta)-DP; quicker than the least epsilon."""
+        if self.is_pure and self.pure <= epsilon:
+            return True
+        left = math.nextafter(epsilon - self.pure, 0.0)
+        if self.gaussian and not (self.rho or self.sampled) and delta > 0 and left > 0:
+            rest = delta * (1 - _RESERVE)
+            mu = _up(math.sqrt(self.gaussian))
+            if self._law_fits(epsilon, delta) and gdp_holds(mu, left, rest):
+                return True
+        return self.epsilon(delta) <= epsilon
+
+    def _law_fits(self, epsilon: float, delta: float) -> bool:
+        """Whether what was set aside of delta covers the distance of the laws."""
+        cost = self.law_distance * (1 + math.exp(min(epsilon, 700.0))) * (1 + 1e-9)
+        return cost <= delta * _RESERVE
 
     def _bound(self, delta: float, method: str) -> float:
         if method != "best":

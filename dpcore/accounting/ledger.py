@@ -192,7 +192,7 @@ class Ledger:
         else:
             candidates = [total.plus(whole)]
         for candidate in candidates:
-            if not _is_within(candidate, self.epsilon, self.delta):
+            if not candidate.is_within(self.epsilon, self.delta):
                 raise BudgetExceededError(
                     "The release does not fit what is left of the privacy budget; nothing was "
                     "released."
@@ -374,13 +374,6 @@ def _check_budget(epsilon: float | None, delta: float | None) -> tuple[float, fl
     if not loss > 0:
         raise ParameterError("The 'epsilon' parameter must be a finite number greater than 0.")
     return loss, chance
-
-
-def _is_within(total: Composition, epsilon: float, delta: float) -> bool:
-    # Pure losses that fit need no further look.
-    if total.is_pure and total.pure <= epsilon:
-        return True
-    return total.epsilon(delta) <= epsilon
 
 
 def _create(path: Path, epsilon: float, delta: float) -> None:
