@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +20,8 @@ def run() -> None:
         ("A private histogram of a million records", _histogram),
         ("Noise has an address: a job run again, or in parts, gives one release", _addressed),
         ("Floating-point noise gives itself away; grid noise does not", _float_attack),
+        ("A budget that cannot be overspent", _budget),
+        ("A million devices send a few bits each", _devices),
         ("Speed, one thread", _speed),
     ):
         print(f"\n{title}\n{'-' * len(title)}")
@@ -53,6 +57,35 @@ def _addressed() -> Iterator[str]:
     fresh = dpcore.laplace(visits, epsilon=1, sensitivity=1)
     yield f"three chunks equal the whole: {np.array_equal(whole, pieces)}"
     yield f"a release without a named stream equals it: {np.array_equal(whole, fresh)}"
+
+
+def _budget() -> Iterator[str]:
+    decades = np.random.default_rng(2).integers(0, 10, 10_000)
+    with tempfile.TemporaryDirectory() as folder:
+        with dpcore.Ledger(Path(folder) / "study.sqlite", epsilon=1.0) as ledger:
+            dpcore.histogram(decades, 10, epsilon=0.5)
+            dpcore.bounded_mean(decades, 0, 9, epsilon=0.25)
+            try:
+                dpcore.histogram(decades, 10, epsilon=0.5)
+                yield "a third release was made: this must not happen"
+            except dpcore.BudgetExceededError:
+                yield "a third release, of epsilon 0.5, was refused; the ledger says:"
+        yield from ledger.report().splitlines()
+
+
+def _devices() -> Iterator[str]:
+    speeds = np.random.default_rng(3).normal(70, 20, 1_000_000).clip(0, 150)
+    yield f"true mean {speeds.mean():.4f}"
+    for name in ("laplace", "pm", "hm-tp", "optimal"):
+        options = {"n_levels": 64} if name != "optimal" else {"n_outputs": 16}
+        mechanism = dpcore.local.make(name, 1.0, 0, 150, **options)
+        message = mechanism.pack(mechanism.encode(speeds))
+        estimate = mechanism.estimate(message)
+        low, high = estimate.interval(0.95)
+        yield (
+            f"{name:8} epsilon 1, {mechanism.n_bits} bits, {len(message):>7} bytes: "
+            f"{estimate.mean:8.4f}, 95 % between {low:.4f} and {high:.4f}"
+        )
 
 
 def _float_attack() -> Iterator[str]:
