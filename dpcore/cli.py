@@ -48,7 +48,7 @@ def _account(given: argparse.Namespace) -> None:
     from dpcore.errors import LedgerError
 
     try:
-        print(Ledger(given.ledger).report())
+        Ledger(given.ledger).report()
     except ValueError:
         raise LedgerError("There is no such file.") from None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import dpcore
+from dpcore.accounting.report import table
 
 __all__ = ["run"]
 
@@ -70,7 +71,7 @@ def _budget() -> Iterator[str]:
                 yield "a third release was made: this must not happen"
             except dpcore.BudgetExceededError:
                 yield "a third release, of epsilon 0.5, was refused; the ledger says:"
-        yield from ledger.report().splitlines()
+        yield from table(ledger).splitlines()
 
 
 def _devices() -> Iterator[str]:

@@ -300,11 +300,11 @@ class Ledger:
                 for number, when, part, event, key in rows
             ]
 
-    def report(self) -> str:
-        """A table of what was spent on what."""
+    def report(self) -> None:
+        """Print a table of what was spent on what."""
         from dpcore.accounting.report import table
 
-        return table(self)
+        print(table(self))
 
     def __enter__(self) -> Ledger:
         self._active.begin()

@@ -480,12 +480,13 @@ def test_report_and_command_line(path, capsys):
             dpcore.histogram([0], 2, epsilon=0.5)
         with ledger.part("day", 1):
             dpcore.bounded_sum([0.5], 0, 1, epsilon=0.25)
-    text = ledger.report()
+    ledger.report()
+    text = capsys.readouterr().out
     assert "1-3" in text
     assert "bounded_sum" in text
     assert "spent   epsilon 1.75" in text
     assert main(["account", str(path)]) == 0
-    assert capsys.readouterr().out.strip() == text
+    assert capsys.readouterr().out == text
     assert "epsilon 1.75 of 3" in repr(ledger)
 
 
