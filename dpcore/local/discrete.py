@@ -100,12 +100,12 @@ def piecewise(epsilon: Fraction, t: float, n_levels: int) -> Exact:
 
 
 def laplace(epsilon: Fraction, n_levels: int) -> Exact:
-    """x + Lap(2 / epsilon), held inside a range that is left with a bias below 1e-13.
+    """x + Lap(2 / epsilon), held inside a range that is left with a bias below 1e-12.
 
     As for `piecewise`; the exponentials of grid points and inputs are computed once each.
     """
     rate = epsilon * _SLACK / 2
-    reach = 1 + Fraction(math.log(1e13 / float(rate)) + 1) / rate
+    reach = 1 + Fraction(math.log(1e12 / float(rate))) / rate
     step = 2 * reach / (n_levels - 1)
     points = [-reach + step * k for k in range(n_levels)]
     decay = [exp_negative(rate * abs(y), _BITS) for y in points]

@@ -544,9 +544,15 @@ def _three(epsilon: float) -> discrete.Exact:
 def _mixed(
     first: discrete.Exact, epsilon: float, t: float, weight: float, n_levels: int
 ) -> discrete.Exact:
-    """Atoms and piecewise levels, n_levels in all; the atoms alone where they win."""
+    """Atoms and piecewise levels, n_levels in all; the atoms alone where they win.
+
+    Atoms of a share below 2**-32 are left out. They change the variance by less than rounding does,
+    and their smallest probabilities, e**epsilon times smaller still, would not fit into 128 bits.
+    """
     if weight == 0:
         return first
+    if 1 - weight < 2**-32:
+        return discrete.piecewise(Fraction(epsilon), t, n_levels)
     second = discrete.piecewise(Fraction(epsilon), t, n_levels - len(first.outputs))
     return discrete.mixture(first, second, weight)
 

@@ -53,25 +53,22 @@ class RowTable:
         outputs: Sequence[Fraction | float],
         rows: Sequence[Sequence[Fraction | int]],
     ) -> RowTable:
-        """Integers from rows given up to a factor each; raises if they do not keep epsilon.
+        """Integers from rows given up to a factor each; raises unless private and unbiased.
 
         64 bits where they suffice: above epsilon 20, and where tails are long, 128 are used.
         """
+        private = False
         for bits in (64, 128) if epsilon <= 20 else (128,):
             table = RowTable(
                 tuple(float(value) for value in outputs),
                 tuple(_integers(row, bits) for row in rows),
                 bits,
             )
-            if table.is_private(epsilon * PROVEN):
-                break
-        else:
-            raise ArithmeticError("A local randomiser came out less private than asked for.")
-        if table.largest_bias() > _BIAS_LIMIT * max(
-            Fraction(1), Fraction(max(table.outputs)) / 1000
-        ):
-            raise ArithmeticError("A local randomiser came out biased.")
-        return table
+            private = table.is_private(epsilon * PROVEN)
+            if private and table.largest_bias() <= _BIAS_LIMIT:
+                return table
+        fault = "biased" if private else "less private than asked for"
+        raise ArithmeticError(f"A local randomiser came out {fault}.")
 
     @property
     def n_intervals(self) -> int:
