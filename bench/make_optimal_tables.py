@@ -44,7 +44,7 @@ def main(path: Path) -> None:
             f"{seconds:.1f} s",
             flush=True,
         )
-        keys.append((epsilon, n_outputs, optimal._OBJECTIVES.index(objective)))
+        keys.append((epsilon, n_outputs, optimal.OBJECTIVES.index(objective)))
         outputs.append(y)
         masses.append(m)
         ends.append((sum(map(len, outputs)), sum(map(len, masses))))

@@ -87,8 +87,9 @@ def check_index(value: Any, name: str, *, least: int = 0, limit: int = INDEX_LIM
     except TypeError:
         index = -1
     if not least <= index < limit:
+        below = "2**62" if limit == INDEX_LIMIT else limit
         raise ParameterError(
-            f"The '{name}' parameter must be an integer of at least {least} and below 2**62."
+            f"The '{name}' parameter must be an integer of at least {least} and below {below}."
         )
     return index
 

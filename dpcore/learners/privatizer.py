@@ -62,7 +62,7 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Cost
     ----
-    8 bytes of keystream and one table look-up per value. For many features prefer `Tuple`, whose
+    4 bytes of keystream and one table look-up per value. For many features prefer `Tuple`, whose
     error grows with the square root of d rather than with d.
 
     Examples

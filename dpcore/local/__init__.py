@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpcore._checks import check_index
 from dpcore.errors import ParameterError
+from dpcore.local import optimal
 from dpcore.local.categorical import GRR, OUE, Frequencies, best_categorical
 from dpcore.local.duchi_multi import DuchiMulti
 from dpcore.local.mechanisms import (
@@ -82,18 +84,34 @@ _MECHANISMS: dict[str, type[Mechanism]] = {
 
 NAMES = tuple(_MECHANISMS)
 
+_LEVELS = (Piecewise, PiecewiseSub, PiecewiseOpt, Hybrid, HybridTP, HybridJoint)
+_MOST_BITS = 8
+
 
 def make(
     name: str, epsilon: float, lower: float = -1.0, upper: float = 1.0, **options: Any
 ) -> Mechanism:
-    """A mechanism by its name, one of `NAMES`.
+    """A mechanism by its name.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    epsilon, lower, upper : float
+        As for every `Mechanism`.
+    **options
+        What else the class of that name takes, such as n_levels.
+
+    Privacy
+    -------
+    That of the mechanism: epsilon-local-DP of one report.
 
     Examples
     --------
     >>> make("three-outputs", 1.0)
     ThreeOutputs(epsilon=1.0, lower=-1.0, upper=1.0)
     """
-    if name not in _MECHANISMS:
+    if not isinstance(name, str) or name not in _MECHANISMS:
         raise ParameterError(f"The 'name' parameter must be one of {', '.join(NAMES)}.")
     return _MECHANISMS[name](epsilon, lower, upper, **options)
 
@@ -103,34 +121,56 @@ def best(
 ) -> Mechanism:
     """The mechanism of least worst-case variance whose codes take at most max_bits.
 
-    Considers every mechanism with as many outputs as the bits allow (at most 6 bits are tried:
-    more gain less than one per cent). Mechanisms that would need a solver that is not installed
-    are left out.
+    Considers all of them but Laplace, each with as many outputs as the bits allow: up to 8 bits,
+    and up to 6 for `OptimalOutputs`, which is considered from epsilon 0.05 to 20, and without SciPy
+    only where its table is part of the package. The choice may thus differ between machines:
+    agree on a mechanism by its name and parameters, not by calling `best` on both ends.
+
+    Parameters
+    ----------
+    epsilon, lower, upper : float
+        As for every `Mechanism`.
+    max_bits : int, optional
+        Most bits that a code may take on the wire; no limit by default.
+
+    Privacy
+    -------
+    That of the mechanism: epsilon-local-DP of one report. The choice depends on the parameters
+    alone.
+
+    Cost
+    ----
+    A second at most where the optimal table is part of the package, a few otherwise.
 
     Examples
     --------
     >>> best(0.5, max_bits=1).name
     'duchi'
+    >>> best(1.0).name
+    'optimal'
     """
-    if max_bits is not None and (not isinstance(max_bits, int) or max_bits < 1):
-        raise ParameterError("The 'max_bits' parameter must be a positive integer.")
-    n_bits = min(max_bits or 6, 6)
+    n_bits = _MOST_BITS
+    if max_bits is not None:
+        n_bits = min(n_bits, check_index(max_bits, "max_bits", least=1))
     candidates: list[Mechanism] = [Duchi(epsilon, lower, upper)]
     if n_bits >= 2:
         candidates.append(ThreeOutputs(epsilon, lower, upper))
-        candidates += _optimal_candidates(epsilon, lower, upper, n_bits)
-    if n_bits >= 3:
-        candidates += [
-            kind(epsilon, lower, upper, n_levels=1 << n_bits)
-            for kind in (Piecewise, PiecewiseSub, PiecewiseOpt, Hybrid, HybridTP, HybridJoint)
-        ]
+    candidates += [
+        kind(epsilon, lower, upper, n_levels=1 << n_bits)
+        for kind in _LEVELS
+        if kind.fewest_levels <= 1 << n_bits
+    ]
+    if n_bits >= 2 and optimal.LEAST_EPSILON <= epsilon <= optimal.MOST_EPSILON:
+        candidates += _optimal_if_possible(epsilon, lower, upper, 1 << min(n_bits, 6))
     return min(candidates, key=lambda mechanism: mechanism.worst_case_variance)
 
 
-def _optimal_candidates(epsilon: float, lower: float, upper: float, n_bits: int) -> list[Mechanism]:
+def _optimal_if_possible(
+    epsilon: float, lower: float, upper: float, n_outputs: int
+) -> list[Mechanism]:
     try:
-        return [OptimalOutputs(epsilon, lower, upper, n_outputs=1 << n_bits)]
-    except (ImportError, ParameterError):
+        return [OptimalOutputs(epsilon, lower, upper, n_outputs=n_outputs)]
+    except ImportError:
         return []
 
 

@@ -186,10 +186,10 @@ class Laplace(Mechanism):
         self.scale = 2 / self.epsilon
 
     def law(self, x: float) -> Law:
-        return Law(laplace_scale=self.scale, x=_check_input(x))
+        return Law(laplace_scale=self.scale, x=check_input(x))
 
     def variance(self, x: float) -> float:
-        _check_input(x)
+        check_input(x)
         return 2 * self.scale**2
 
 
@@ -214,7 +214,7 @@ class Piecewise(Mechanism):
 
     def interval(self, x: float) -> tuple[float, float]:
         """Ends of the interval of higher density; it reaches A at x = 1 and -A at x = -1."""
-        x = _check_input(x)
+        x = check_input(x)
         return self._stretch * (x - 1 / self.t), self._stretch * (x + 1 / self.t)
 
     def law(self, x: float) -> Law:
@@ -223,7 +223,7 @@ class Piecewise(Mechanism):
         return Law(pieces=tuple(piece for piece in pieces if piece[0] < piece[1]), x=float(x))
 
     def variance(self, x: float) -> float:
-        return self.curvature * _check_input(x) ** 2 + self.floor
+        return self.curvature * check_input(x) ** 2 + self.floor
 
 
 class ThreeOutputs(Mechanism):
@@ -249,7 +249,7 @@ class ThreeOutputs(Mechanism):
         self.worst_case_input = min(1.0, self.rise / 2)
 
     def law(self, x: float) -> Law:
-        x = _check_input(x)
+        x = check_input(x)
         far, near = abs(x), 1 - abs(x)
         # Linear between x = 0 and x = 1, with the exact values of both ends.
         idle = near * self.complement / 2
@@ -260,7 +260,7 @@ class ThreeOutputs(Mechanism):
         return Law(tuple(sorted(atom for atom in atoms if atom[1] > 0)), x=x)
 
     def variance(self, x: float) -> float:
-        far = abs(_check_input(x))
+        far = abs(check_input(x))
         return (1 - far) * self.floor + far * self._edge + far * (1 - far)
 
 
@@ -372,7 +372,7 @@ def _check_epsilon(epsilon: float) -> float:
     return _check_number(epsilon, "epsilon", 1e-3, 50.0)
 
 
-def _check_input(x: float) -> float:
+def check_input(x: float) -> float:
     return _check_number(x, "x", -1.0, 1.0)
 
 

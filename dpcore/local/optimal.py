@@ -46,7 +46,8 @@ __all__ = ["Solution", "optimal", "shipped", "solve"]
 _Array = npt.NDArray[np.float64]
 _Design = tuple[_Array, _Array]
 
-_OBJECTIVES = ("worst", "second_moment", "at_zero")
+LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
+OBJECTIVES = ("worst", "second_moment", "at_zero")
 _TABLES = "optimal_tables.npz"
 _ROOM = "1e-6"
 _DECIMALS = Context(prec=50, rounding=ROUND_HALF_EVEN)
@@ -190,10 +191,12 @@ def _check(
     epsilon: Any, n_outputs: Any, objective: Any, n_intervals: Any
 ) -> tuple[float, int, str, int | None]:
     loss = float(exact(epsilon, "epsilon"))
-    if not 0.05 <= loss <= 20:
-        raise ParameterError("The 'epsilon' parameter must lie between 0.05 and 20.")
+    if not LEAST_EPSILON <= loss <= MOST_EPSILON:
+        raise ParameterError(
+            "The 'epsilon' parameter of optimal mechanisms must lie between 0.05 and 20."
+        )
     outputs = _check_count(n_outputs, "n_outputs", 2, 256)
-    check_choice(objective, "objective", _OBJECTIVES)
+    check_choice(objective, "objective", OBJECTIVES)
     if n_intervals is not None:
         n_intervals = _check_count(n_intervals, "n_intervals", 1, 1 << 16)
     return loss, outputs, objective, n_intervals
@@ -220,7 +223,7 @@ def _tables() -> dict[tuple[float, int, str], _Design]:
     designs: dict[tuple[float, int, str], _Design] = {}
     begin_y = begin_m = 0
     for (epsilon, n_outputs, objective), (end_y, end_m) in zip(keys, ends, strict=True):
-        key = (float(epsilon), int(n_outputs), _OBJECTIVES[int(objective)])
+        key = (float(epsilon), int(n_outputs), OBJECTIVES[int(objective)])
         designs[key] = (outputs[begin_y:end_y], masses[begin_m:end_m])
         begin_y, begin_m = int(end_y), int(end_m)
     return designs
