@@ -1,5 +1,6 @@
-"""Tables of the local mechanisms in exact arithmetic: private, unbiased, and sampled as they are."""
+"""Tables of the local mechanisms in exact arithmetic: private, unbiased, run as they are."""
 
+import operator
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -30,20 +31,22 @@ def make(name: str, epsilon: float, n_levels: int | None) -> local.Mechanism:
 def largest_ratio(table: RowTable) -> Fraction:
     columns = [column for column in zip(*table.rows, strict=True) if any(column)]
     assert all(min(column) > 0 for column in columns)
-    return max(Fraction(max(column), min(column)) for column in columns)
+    pairs = [(max(column), min(column)) for column in columns]
+    return max(Fraction(most, least) for most, least in pairs)
 
 
 def check(table: RowTable, epsilon: float) -> None:
     assert table.bits == 128 or (table.bits == 64 and epsilon <= 20)
     assert all(sum(row) == 1 << table.bits and min(row) >= 0 for row in table.rows)
     assert largest_ratio(table) <= below_exp(epsilon)
-    outputs = [Fraction(value) for value in table.outputs]
-    assert outputs == sorted(outputs)
+    assert list(table.outputs) == sorted(table.outputs)
+    # Sums of products of integers: the outputs are multiples of 1 / unit.
+    unit = max(value.as_integer_ratio()[1] for value in table.outputs)
+    outputs = [int(Fraction(value) * unit) for value in table.outputs]
     n = len(table.rows) - 1
     for i, row in enumerate(table.rows):
-        total = sum(w * y for w, y in zip(row, outputs, strict=True))
-        bias = total / (1 << table.bits) - Fraction(2 * i - n, n)
-        assert abs(bias) <= Fraction(1, 10**12)
+        mean = Fraction(sum(map(operator.mul, row, outputs)), unit << table.bits)
+        assert abs(mean - Fraction(2 * i - n, n)) <= Fraction(1, 10**12)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
