@@ -25,6 +25,7 @@ from dpcore.errors import DataError, ParameterError, WireFormatError
 from dpcore.local import continuous, discrete, optimal
 from dpcore.local.tables import RowTable, local_event
 from dpcore.noise import Noise
+from dpcore_ext.encode import Rows
 from dpcore_ext.pack import count as count_codes
 
 __all__ = [
@@ -123,7 +124,6 @@ class Mechanism:
             )
         self.epsilon, self.lower, self.upper = round_down(loss), low, high
         self.table = self._table()
-        self._rows = self.table.compile(low, high)
 
     def _table(self) -> RowTable:
         raise NotImplementedError
@@ -144,6 +144,15 @@ class Mechanism:
     def event(self) -> PureEvent:
         """What one report costs."""
         return local_event(self.name, Fraction(self.epsilon))
+
+    @cached_property
+    def _rows(self) -> Rows:
+        """For `encode` only: a server, and `best`, do without."""
+        return self.table.compile(self.lower, self.upper)
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8 if self.n_outputs <= 256 else np.uint16)
 
     @cached_property
     def outputs(self) -> npt.NDArray[np.float64]:
@@ -185,10 +194,10 @@ class Mechanism:
         source = check_noise(noise)
         first = check_start(start, data.size)
         key = open_release(source, self.event, "local", self._fingerprint)
-        codes = np.empty(data.shape, self._rows.dtype)
+        codes, rows = np.empty(data.shape, self._dtype), self._rows
         flat, flat_codes = data.reshape(-1), codes.reshape(-1)
         for_ranges(
-            lambda begin, end: self._rows.encode(
+            lambda begin, end: rows.encode(
                 key, first + begin, flat[begin:end], flat_codes[begin:end]
             ),
             flat.size,
@@ -297,7 +306,7 @@ class Mechanism:
             raise ParameterError("The 'codes' parameter must be of an integer dtype.")
         if array.size and (array.min() < 0 or array.max() >= self.n_outputs):
             raise error(_FOREIGN_CODES)
-        return np.require(array, self._rows.dtype, ["C", "A"])
+        return np.require(array, self._dtype, ["C", "A"])
 
     @property
     def _half_width(self) -> float:
