@@ -53,7 +53,8 @@ def check(table: RowTable, epsilon: float) -> None:
 @pytest.mark.parametrize(("name", "n_levels"), NAMES)
 def test_tables_are_private_and_unbiased(name, n_levels, epsilon):
     mechanism = make(name, epsilon, n_levels)
-    check(mechanism.table, epsilon)
+    assert mechanism.event.epsilon <= epsilon
+    check(mechanism.table, mechanism.event.epsilon)
     # Nearly all of epsilon is used, so noise that is needlessly large would not go unnoticed
     # either. Levels further apart than the peak of a piecewise law is wide blur it.
     if name in ("duchi", "three-outputs") or (n_levels is None and epsilon <= 6):
@@ -63,7 +64,7 @@ def test_tables_are_private_and_unbiased(name, n_levels, epsilon):
 @pytest.mark.parametrize(("epsilon", "n_outputs", "objective"), SHIPPED)
 def test_shipped_optimal_tables_are_private_and_unbiased(epsilon, n_outputs, objective):
     mechanism = local.OptimalOutputs(epsilon, n_outputs=n_outputs, objective=objective)
-    check(mechanism.table, epsilon)
+    check(mechanism.table, mechanism.event.epsilon)
     assert largest_ratio(mechanism.table) >= below_exp(epsilon * (1 - 1.01e-6))
 
 
@@ -192,8 +193,9 @@ def test_long_tails_take_128_bits():
 @pytest.mark.parametrize("v", [2, 17, 1000])
 def test_categories_are_private(epsilon, v):
     """The exact chances that are sampled; a report of OUE has two bits that depend on the value."""
-    bound, full = below_exp(epsilon), below_exp(epsilon * (1 - 1.01e-6))
     grr, oue = local.GRR(epsilon, v), local.OUE(epsilon, v)
+    assert grr.event.epsilon == oue.event.epsilon <= epsilon
+    bound, full = below_exp(grr.event.epsilon), below_exp(epsilon * (1 - 1.01e-6))
     assert full <= grr.p / grr.q <= bound
     assert grr.p + (v - 1) * grr.q == 1
     assert full <= oue.p * (1 - oue.q) / ((1 - oue.p) * oue.q) <= bound
