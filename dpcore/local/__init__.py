@@ -17,16 +17,15 @@ from typing import Any
 from dpcore._checks import check_index
 from dpcore.errors import ParameterError
 from dpcore.local import optimal
+from dpcore.local.base import Estimate, Mechanism
 from dpcore.local.categorical import GRR, OUE, Frequencies, best_categorical
 from dpcore.local.duchi_multi import DuchiMulti
 from dpcore.local.mechanisms import (
     Duchi,
-    Estimate,
     Hybrid,
     HybridJoint,
     HybridTP,
     Laplace,
-    Mechanism,
     OptimalOutputs,
     Piecewise,
     PiecewiseOpt,

@@ -17,9 +17,9 @@ from dpcore._laws import ONE, Digits, IntegerTable
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start, finish, label
 from dpcore.errors import DataError, ParameterError
+from dpcore.local.base import Estimate
 from dpcore.local.categorical import within
 from dpcore.local.discrete import growth
-from dpcore.local.mechanisms import Estimate
 from dpcore.local.tables import PROVEN, RowTable, local_event
 from dpcore.noise import Noise
 from dpcore_ext.sample import integers as fill_integers

@@ -34,13 +34,13 @@ from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start
 from dpcore.errors import DataError, ParameterError, WireFormatError
 from dpcore.local import continuous
+from dpcore.local.base import Estimate, Mechanism
 from dpcore.local.categorical import (
     GRR,
     OUE,
     Frequencies,
     best_categorical,
 )
-from dpcore.local.mechanisms import Estimate, Mechanism
 from dpcore.local.schema import Attribute, Categorical, Numeric, check_schema
 from dpcore.local.tables import local_event
 from dpcore.noise import Noise
