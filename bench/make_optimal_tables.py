@@ -14,6 +14,7 @@ import numpy as np
 
 import dpcore
 from dpcore.local import optimal
+from dpcore.local.optimal_search import search
 
 EPSILONS = (0.1, 0.2, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 OTHER_EPSILONS = (0.5, 1, 2, 2.5, 3, 4, 5)
@@ -35,7 +36,7 @@ def main(path: Path) -> None:
     keys, ends, outputs, masses = [], [], [], []
     for epsilon, n_outputs, objective in cases():
         begun = time.perf_counter()
-        y, m = optimal._search(epsilon, n_outputs, objective, thorough=True)
+        y, m = search(epsilon, n_outputs, objective, thorough=True)
         seconds = time.perf_counter() - begun
         found = optimal._build((y, m), epsilon, n_outputs, None)
         print(
