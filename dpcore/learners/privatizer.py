@@ -16,7 +16,7 @@ from dpcore._checks import check_positive
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
-from dpcore.local.tuples import _share
+from dpcore.local.tuples import share
 from dpcore.noise import Noise
 
 __all__ = ["LocalPrivatizer"]
@@ -97,8 +97,8 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         validate_data(self, X, dtype=[np.float64, np.float32])
         d = self.n_features_in_
-        share = _share(check_positive(self.epsilon, "epsilon"), d)
-        if share < Fraction(1, 1000):
+        part = share(check_positive(self.epsilon, "epsilon"), d)
+        if part < Fraction(1, 1000):
             raise ParameterError(
                 "The 'epsilon' parameter must leave at least 0.001 for every feature."
             )
@@ -106,7 +106,7 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not (lower < upper).all() or not np.isfinite(upper - lower).all():
             raise ParameterError("The 'upper' parameter must be greater than 'lower'.")
         private = self.noise is None or check_noise(self.noise).private
-        self.mechanism_ = local.make(self.mechanism, share)
+        self.mechanism_ = local.make(self.mechanism, part)
         event = replace(self.mechanism_.event, count=d)
         self.privacy_ = Privacy.of([event], not_covered=_NOT_COVERED, private=private)
         self._lower, self._upper = lower, upper

@@ -32,8 +32,9 @@ from dpcore.local.mechanisms import (
     PiecewiseSub,
     ThreeOutputs,
 )
+from dpcore.local.reports import Reports, TupleEstimate
 from dpcore.local.schema import Categorical, Numeric
-from dpcore.local.tuples import Reports, SplitBudget, Tuple, TupleEstimate
+from dpcore.local.tuples import SplitBudget, Tuple
 
 __all__ = [
     "GRR",

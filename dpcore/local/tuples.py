@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -32,7 +30,7 @@ from dpcore._checks import INDEX_LIMIT, check_choice, check_index, check_positiv
 from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start
-from dpcore.errors import DataError, ParameterError, WireFormatError
+from dpcore.errors import DataError, ParameterError
 from dpcore.local import continuous
 from dpcore.local.base import Estimate, Mechanism
 from dpcore.local.categorical import (
@@ -41,16 +39,15 @@ from dpcore.local.categorical import (
     Frequencies,
     best_categorical,
 )
+from dpcore.local.reports import BITS, CODES, INDICES, PAIRS, Reports, TupleEstimate
 from dpcore.local.schema import Attribute, Categorical, Numeric, check_schema
 from dpcore.local.tables import local_event
 from dpcore.noise import Noise
 from dpcore_ext.sample import integers as fill_integers
 
 __all__ = [
-    "Reports",
     "SplitBudget",
     "Tuple",
-    "TupleEstimate",
     "sampled_variance",
 ]
 
@@ -60,126 +57,6 @@ _BLOCK = 1 << 20  # values held at a time
 _BEST_LOSS = Fraction(5, 2)  # loss of one report at which sampling pays most
 _OBJECTIVES = ("worst", "at_zero")
 _AUTO = ("duchi", "three-outputs", "pm", "pm-sub", "pm-opt", "hm", "hm-tp", "hm-j")
-
-# Messages: kinds of dpcore.wire, and the parts that a Reports object is sent in.
-_KIND = 32
-_FORMAT = 1
-_PAIRS, _INDICES, _CODES, _BITS = range(4)
-_LENGTH = struct.Struct("<Q")
-_PART = struct.Struct("<BBIQ16s")  # format, part, attribute, number of devices, digest
-
-
-@dataclass(frozen=True, eq=False)
-class Reports:
-    """What devices send: k (attribute, code) pairs each.
-
-    Attributes
-    ----------
-    collector : Tuple
-        The public parameters.
-    index, code : ndarray, shape (n_devices, k)
-        Attributes reported, and their codes; the code is 0 where the report consists of bits.
-    bits : dict of int to ndarray
-        For every attribute sent as `OUE` bits: the packed bits of the devices that reported it, in
-        the order of the devices.
-    """
-
-    collector: Tuple
-    index: npt.NDArray[Any]
-    code: npt.NDArray[Any]
-    bits: Mapping[int, npt.NDArray[np.uint8]]
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @staticmethod
-    def join(parts: Sequence[Reports]) -> Reports:
-        """The reports of all parts, in their order."""
-        if not parts or any(part.collector != parts[0].collector for part in parts):
-            raise ParameterError("The 'parts' parameter must hold reports of one collector.")
-        return Reports(
-            parts[0].collector,
-            np.concatenate([part.index for part in parts]),
-            np.concatenate([part.code for part in parts]),
-            {j: np.concatenate([part.bits[j] for part in parts]) for j in parts[0].bits},
-        )
-
-    def to_bytes(self) -> bytes:
-        """The reports as messages of `dpcore.wire`, each behind its length in 8 bytes.
-
-        Attribute and code make one number, so a pair takes `Tuple.n_bits`; the attributes are left
-        out where all are reported, and are a message of their own where 16 bits do not hold both.
-        """
-        plan = self.collector
-        plan._check(self)
-        message = []
-        for part, attribute, n_bits in plan._parts:
-            if part == _BITS:
-                codes = self.bits[attribute].reshape(-1)
-            elif part == _PAIRS:
-                codes = (plan._offsets[self.index] + self.code).astype(np.uint16).reshape(-1)
-            else:
-                codes = (self.index if part == _INDICES else self.code).reshape(-1)
-            parameters = _PART.pack(_FORMAT, part, attribute, len(self), plan._digest[:16])
-            packed = wire.pack(np.asarray(codes), kind=_KIND, n_bits=n_bits, parameters=parameters)
-            message += [_LENGTH.pack(len(packed)), packed]
-        return b"".join(message)
-
-    @staticmethod
-    def from_bytes(data: bytes | bytearray | memoryview, collector: Tuple) -> Reports:
-        """The reports in a message that the same collector, anywhere, encoded.
-
-        Raises
-        ------
-        WireFormatError
-            If the bytes are anything else: truncated, damaged, of another version, schema,
-            mechanism or epsilon, or with contents that no device of this collector sends.
-        """
-        found: dict[tuple[int, int], npt.NDArray[Any]] = {}
-        n, sections = -1, _sections(data)
-        for part, attribute, n_bits in collector._parts:
-            opened = next(sections, None)
-            if opened is None:
-                raise WireFormatError("The message is truncated: a part is missing.")
-            if (
-                opened.kind != _KIND
-                or opened.n_bits != n_bits
-                or len(opened.parameters) != _PART.size
-            ):
-                raise WireFormatError("The message was packed by another collector.")
-            form, *where, count, digest = _PART.unpack(opened.parameters)
-            if form != _FORMAT:
-                raise WireFormatError("The message is of another version than this dpcore reads.")
-            if where != [part, attribute] or digest != collector._digest[:16]:
-                raise WireFormatError("The message was packed by another collector.")
-            n = count if n < 0 else n
-            if count != n or (part != _BITS and opened.count != n * collector.k):
-                raise WireFormatError("The message has parts that do not fit each other.")
-            found[part, attribute] = opened.codes()
-        if next(sections, None) is not None:
-            raise WireFormatError("The message is too long: bytes follow its last part.")
-        try:
-            reports = collector._assemble(n, found)
-            collector._check(reports)
-        except ValueError as error:
-            raise WireFormatError("The message has contents that no device sends.") from error
-        return reports
-
-
-@dataclass(frozen=True, eq=False)
-class TupleEstimate:
-    """Estimates by attribute: `Estimate` for a number, `Frequencies` for a category."""
-
-    attributes: Mapping[str, Estimate | Frequencies]
-    count: int
-
-    def __getitem__(self, name: str) -> Any:
-        return self.attributes[name]
-
-    @property
-    def means(self) -> dict[str, float]:
-        """Estimated means of the numeric attributes."""
-        return {n: e.mean for n, e in self.attributes.items() if isinstance(e, Estimate)}
 
 
 class Tuple:
@@ -260,7 +137,7 @@ class Tuple:
         self.k = check_index(chosen, "k", least=1)
         if self.k > self.d:
             raise ParameterError("The 'k' parameter must be at most the number of attributes.")
-        self.epsilon_per_report = _share(min(loss, Fraction(self.epsilon)), self.k)
+        self.epsilon_per_report = share(min(loss, Fraction(self.epsilon)), self.k)
         self.objective = check_choice(objective, "objective", _OBJECTIVES)
         self.categorical: dict[int, GRR | OUE] = {
             j: best_categorical(self.epsilon_per_report, len(attribute.labels))
@@ -302,18 +179,18 @@ class Tuple:
     def _parts(self) -> list[tuple[int, int, int]]:
         """Messages of a Reports object: part, attribute, bits per code."""
         total = int(self._sizes.sum())
-        code = (_CODES, 0, wire.n_bits_for(int(self._sizes.max())))
+        code = (CODES, 0, wire.n_bits_for(int(self._sizes.max())))
         if self.k == self.d:
             parts = [code]
         elif total <= 1 << wire.MAX_BITS:
-            parts = [(_PAIRS, 0, wire.n_bits_for(total))]
+            parts = [(PAIRS, 0, wire.n_bits_for(total))]
         else:
-            parts = [(_INDICES, 0, wire.n_bits_for(self.d)), code]
-        return parts + [(_BITS, j, 8) for j in self._unary]
+            parts = [(INDICES, 0, wire.n_bits_for(self.d)), code]
+        return parts + [(BITS, j, 8) for j in self._unary]
 
     @property
     def n_bits(self) -> int:
-        return sum(n_bits for part, _, n_bits in self._parts if part != _BITS)
+        return sum(n_bits for part, _, n_bits in self._parts if part != BITS)
 
     @cached_property
     def _unary(self) -> dict[int, OUE]:
@@ -500,14 +377,14 @@ class Tuple:
 
     def _assemble(self, n: int, found: Mapping[tuple[int, int], npt.NDArray[Any]]) -> Reports:
         """Reports from the contents of their parts."""
-        if (_PAIRS, 0) in found:
-            pairs = found[_PAIRS, 0].astype(np.int64)
+        if (PAIRS, 0) in found:
+            pairs = found[PAIRS, 0].astype(np.int64)
             index = np.searchsorted(self._offsets, pairs, side="right") - 1
             code = pairs - self._offsets[index]
         else:
-            code = found[_CODES, 0]
+            code = found[CODES, 0]
             everything = np.tile(np.arange(self.d), n) if self.k == self.d else None
-            index = found[_INDICES, 0] if everything is None else everything
+            index = found[INDICES, 0] if everything is None else everything
         small = np.uint8 if self._sizes.max() <= 256 else np.uint16
         if code.size and int(code.max()) >= self._sizes.max():
             raise DataError("The 'reports' parameter must hold codes of this collector.")
@@ -515,7 +392,7 @@ class Tuple:
             self,
             index.astype(np.uint8 if self.d <= 256 else np.uint16).reshape(n, self.k),
             code.astype(small).reshape(n, self.k),
-            {j: found[_BITS, j].reshape(-1, oracle.n_bytes) for j, oracle in self._unary.items()},
+            {j: found[BITS, j].reshape(-1, oracle.n_bytes) for j, oracle in self._unary.items()},
         )
 
     @cached_property
@@ -618,23 +495,7 @@ def _score(name: str, epsilon: float, objective: str, partial: bool) -> float:
     return law.variance(1.0) + 1 if partial else law.worst_case_variance
 
 
-def _share(epsilon: Fraction, k: int) -> float:
+def share(epsilon: Fraction, k: int) -> float:
     """epsilon / k as a float that is not above it."""
     share = float(epsilon / k)
     return share if Fraction(share) * k <= epsilon else math.nextafter(share, 0.0)
-
-
-def _sections(data: bytes | bytearray | memoryview) -> Iterator[wire.Message]:
-    """The messages behind their lengths."""
-    try:
-        view = memoryview(data).cast("B").toreadonly()
-    except (TypeError, ValueError):
-        raise ParameterError("The 'data' parameter must be a bytes-like object.") from None
-    while len(view):
-        if len(view) < _LENGTH.size:
-            raise WireFormatError("The message is truncated: a length is not complete.")
-        end = _LENGTH.size + _LENGTH.unpack_from(view)[0]
-        if len(view) < end:
-            raise WireFormatError("The message is truncated: it is shorter than a length says.")
-        yield wire.unpack(view[_LENGTH.size : end])
-        view = view[end:]

@@ -20,8 +20,9 @@ from dpcore.errors import DataError, DPCoreError, ParameterError, WireFormatErro
 from dpcore.local.categorical import GRR, OUE, best_categorical
 from dpcore.local.continuous import continuous
 from dpcore.local.duchi_multi import DuchiMulti
+from dpcore.local.reports import Reports
 from dpcore.local.schema import Categorical, Numeric
-from dpcore.local.tuples import Reports, SplitBudget, Tuple, choose, sampled_variance
+from dpcore.local.tuples import SplitBudget, Tuple, choose, sampled_variance
 from dpcore.noise import NotPrivateArray
 
 N = 1_000_000
@@ -546,7 +547,7 @@ def test_messages_of_other_collectors_are_refused(other):
 
 def forged(collector, codes, n, part=0, form=1, kind=32):
     """A message with correct sums around chosen contents."""
-    from dpcore.local.tuples import _PART
+    from dpcore.local.reports import _PART
 
     parameters = _PART.pack(form, part, 0, n, collector._digest[:16])
     packed = wire.pack(
