@@ -24,7 +24,9 @@ EXTENSIONS = {
         "bindings/rng.pyx",
         c_files("chacha.c", "dispatch.c", "entropy.c", "level_*.c"),
     ),
+    "dpcore_ext.cluster": ("bindings/cluster.pyx", c_files("cluster.c")),
     "dpcore_ext.encode": ("bindings/encode.pyx", c_files("encode.c")),
+    "dpcore_ext.labeling": ("bindings/labeling.pyx", c_files("labeling.c")),
     "dpcore_ext.pack": ("bindings/pack.pyx", c_files("pack.c")),
     "dpcore_ext.sample": ("bindings/sample.pyx", c_files("fixed.c", "sample.c")),
 }

@@ -43,12 +43,13 @@ def set_num_threads(n: int | None) -> None:
     _num_threads = None if n is None else check_index(n, "n", least=1)
 
 
-def for_ranges(work: Callable[[int, int], object], n: int) -> None:
+def for_ranges(work: Callable[[int, int], object], n: int, least: int = _LEAST_RANGE) -> None:
     """Call work(begin, end) on ranges that cover 0 to n, in as many threads as are worth it.
 
-    The threads end with the call: none is left behind for a fork to lose.
+    `least` is the number of elements that is worth a thread. The threads end with the call: none is
+    left behind for a fork to lose.
     """
-    n_threads = max(1, min(get_num_threads(), n // _LEAST_RANGE))
+    n_threads = max(1, min(get_num_threads(), n // max(1, least)))
     if n_threads == 1:
         work(0, n)
         return

@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "dpcore/status.h" nogil:
@@ -33,6 +33,8 @@ cdef extern from "dpcore/simd.h" nogil:
                           uint8_t *out) noexcept nogil
         void (*keystream_at)(const dpc_key_t *key, uint64_t nonce, const uint64_t *counters,
                              size_t n, uint8_t *out) noexcept nogil
+        void (*cross)(const double *a, const double *b, size_t n_rows, size_t n_a, size_t n_b,
+                      double *out) noexcept nogil
     const dpc_kernels_t *dpc_kernels()
     const dpc_kernels_t *dpc_kernels_at(dpc_level level)
     dpc_status dpc_select(dpc_level level)

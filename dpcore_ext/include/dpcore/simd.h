@@ -53,6 +53,24 @@ typedef struct dpc_kernels {
      * NaN or infinite. */
     size_t (*encode)(const dpc_rows_t *rows, const double *x, const uint32_t *words, size_t n,
                      void *codes, uint16_t *open, int *finite);
+
+    /* For n points whose feature j is x[j * stride + i]: the c, lowest among equals, that makes
+     * bias[c] - sum over j of centers[c * d + j] * x_j least. With bias = |center|^2 / 2 that is the
+     * nearest center. */
+    void (*nearest_f64)(const double *x, size_t stride, size_t n, size_t d, const double *centers,
+                        const double *bias, size_t k, int32_t *labels);
+    void (*nearest_f32)(const float *x, size_t stride, size_t n, size_t d, const float *centers,
+                        const float *bias, size_t k, int32_t *labels);
+
+    /* distances[i] = min(distances[i], squared distance of point i to one center). */
+    void (*closer_f64)(const double *x, size_t stride, size_t n, size_t d, const double *center,
+                       double *distances);
+    void (*closer_f32)(const float *x, size_t stride, size_t n, size_t d, const float *center,
+                       float *distances);
+
+    /* out += a^T b for a (n_rows * n_a) and b (n_rows * n_b), summed in the order of rows. */
+    void (*cross)(const double *a, const double *b, size_t n_rows, size_t n_a, size_t n_b,
+                  double *out);
 } dpc_kernels_t;
 
 /* The table in use. */
