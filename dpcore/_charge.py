@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dpcore.noise import Noise
 from dpcore_ext.rng import Key
 
-__all__ = ["Activation", "open_release", "prepay"]
+__all__ = ["Activation", "ledger_in_force", "open_release", "prepay"]
 
 
 class _Charging(Protocol):
@@ -37,6 +37,12 @@ class Activation:
         with _lock:
             last = max(i for i, ledger in enumerate(_active) if ledger is self._ledger)
             del _active[last]
+
+
+def ledger_in_force() -> Any:
+    """The innermost ledger in force, or None: for releases that charge parts of the data."""
+    with _lock:
+        return _active[-1] if _active else None
 
 
 def open_release(source: Noise, event: Any, purpose: str, *parameters: int | str | bytes) -> Key:

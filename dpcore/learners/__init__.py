@@ -1,5 +1,14 @@
 """Learners with scikit-learn's conventions; each says in `privacy_` what it guarantees."""
 
+from dpcore.learners.label_baselines import make_baseline
+from dpcore.learners.label_network import LabelProportionNetwork, suggest_parameters
+from dpcore.learners.label_proportions import LabelProportionClassifier
 from dpcore.learners.privatizer import LocalPrivatizer
 
-__all__ = ["LocalPrivatizer"]
+__all__ = [
+    "LabelProportionClassifier",
+    "LabelProportionNetwork",
+    "LocalPrivatizer",
+    "make_baseline",
+    "suggest_parameters",
+]

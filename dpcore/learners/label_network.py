@@ -1,0 +1,495 @@
+"""A network of sensors that share only noisy label histograms of time batches."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dpcore._checks import check_choice, check_index
+from dpcore._parallel import get_num_threads
+from dpcore._release import check_noise
+from dpcore.accounting import Privacy, PureEvent
+from dpcore.errors import ParameterError
+from dpcore.learners.label_baselines import BASELINES, make_baseline
+from dpcore.learners.label_proportions import LabelProportionClassifier
+from dpcore.noise import Noise
+from dpcore.proportions import (
+    LabelCounts,
+    ReleaseRegister,
+    label_counts,
+    paper_proportions,
+    release_label_counts,
+)
+from dpcore.series import Bins, align, check_neighbours, windows
+
+__all__ = ["LabelProportionNetwork", "SentMessage", "suggest_parameters"]
+
+NodeId = int | str
+_NOT_COVERED = (
+    "a vehicle or person behind several readings: the loss of g readings is g times epsilon",
+    "which readings are missing, bin edges, batch sizes, positions and who is whose neighbour",
+    "models, cluster centers and predictions of a node, which use its own readings without noise",
+    "batch size, number of clusters and other parameters chosen by looking at protected data",
+    "several horizons, widths or label schemes on the same readings: losses add up",
+)
+_NOT_COVERED_ADD_REMOVE = "a reading that changes its label: it costs 2 epsilon"
+
+
+@dataclass(frozen=True)
+class SentMessage:
+    """One message on one link: numbers of the nodes, and its length."""
+
+    sender: int
+    receiver: int
+    n_bytes: int
+
+
+class LabelProportionNetwork(BaseEstimator):
+    """Every node clusters its own windows and labels the clusters by proportions it received.
+
+    A node sends one noisy table, the label counts of its time batches, to its neighbours. It labels
+    its clusters once for each table it holds, its own without noise included, and the labelings
+    vote. `fit` is `build`, `exchange` and `train` in turn.
+
+    Parameters
+    ----------
+    bins : Bins or sequence of Bins
+        Public bins of the values, for all nodes or for each. Labels must mean the same everywhere:
+        use bins relative to the size of the node where sizes differ.
+    epsilon : float or None
+        Privacy loss of one reading; None for tables without noise, which protect nobody.
+    adjacency : {"replace", "add-remove"}
+        A reading changes its value (noise of scale 2 / epsilon), or exists or not (1 / epsilon).
+    width, horizon : int
+        Values in a window, and steps ahead of it that are predicted.
+    batch_size : int or None
+        Rows in a batch; None for `suggest_parameters`.
+    n_clusters : int or None
+        Clusters of a node; None for `suggest_parameters`.
+    labeling : {"monotone", "search", "exact", "auto"}
+    n_starts : int
+        Starts of "search".
+    postprocess : {"none", "clip", "simplex"}
+    smoothing : int
+        What receivers make of the counts; see `dpcore.proportions.LabelCounts`.
+    own : {"exact", "noisy", "none"}
+        What a node takes as its own table: exact counts, which do not leave it; the noisy ones that
+        it sent; or none, as if it had no labels.
+    exchange_tables : bool
+        False for own tables alone: nothing is sent then.
+    model : {"proportions", "majority", "persistence", "centroid", "supervised", "knn"}
+        A baseline in place of label proportions; see `make_baseline`. Nothing is sent then.
+    reproduce : None or "paper"
+        "paper" clips and normalises inside the loop, as published; its tables are not private.
+    n_init : int
+        Runs of k-means.
+    noise : Noise, optional
+        Source of the noise; on a pinned stream it is a function of the key, the node's id, the
+        scheme, the batch and the label.
+    random_state : int
+        Algorithmic choices; those of a node are a function of this number and the node's id.
+    cache : dict, optional
+        Keeps clusterings for other networks on the same data; they are the same with and without.
+
+    Attributes
+    ----------
+    batches_ : TimeBatches
+    labels_ : ndarray of shape (n_rows, n_nodes)
+        True labels; not private.
+    tables_ : list of bytes or None
+        What each node sends; None for nodes without labels.
+    messages_ : list of SentMessage
+        Every message on every link.
+    n_bytes_ : int
+        Their total length.
+    models_ : list
+        The model of each node.
+    privacy_ : Privacy
+        What the messages promise together, and what is not covered.
+
+    Privacy
+    -------
+    Pure epsilon-DP for one reading against everyone who sees all messages: one reading is the label
+    of one row of one batch of one node. Tables are drawn once and sent to all neighbours; a second
+    draw raises. Not covered: see `privacy_`.
+
+    Cost
+    ----
+    Dominated by k-means. Nodes are fitted on as many threads as `dpcore.get_num_threads`, each node
+    as a function of its data, the tables it received, and its id: the same bits wherever it runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpcore.series import Bins
+    >>> from dpcore.learners import LabelProportionNetwork
+    >>> day = 50 + 40 * np.sin(np.arange(960) * 2 * np.pi / 96)
+    >>> series = day[:, None] + np.random.default_rng(0).normal(0, 5, (960, 3))
+    >>> network = LabelProportionNetwork(Bins.relative(100.0), epsilon=1.0)
+    >>> network = network.fit(series, neighbours=[[1, 2], [0, 2], [0, 1]])
+    >>> bool(network.score().mean() > 0.5), len(network.messages_), network.privacy_.epsilon <= 1
+    (True, 6, True)
+    """
+
+    def __init__(
+        self,
+        bins: Bins | Sequence[Bins],
+        *,
+        epsilon: float | None = 0.1,
+        adjacency: str = "replace",
+        width: int = 5,
+        horizon: int = 1,
+        batch_size: int | None = 32,
+        n_clusters: int | None = 16,
+        labeling: str = "monotone",
+        n_starts: int = 10,
+        postprocess: str = "none",
+        smoothing: int = 0,
+        own: str = "exact",
+        exchange_tables: bool = True,
+        model: str = "proportions",
+        reproduce: str | None = None,
+        n_init: int = 10,
+        noise: Noise | None = None,
+        random_state: int = 0,
+        cache: dict[str, Any] | None = None,
+    ) -> None:
+        self.bins = bins
+        self.epsilon = epsilon
+        self.adjacency = adjacency
+        self.width = width
+        self.horizon = horizon
+        self.batch_size = batch_size
+        self.n_clusters = n_clusters
+        self.labeling = labeling
+        self.n_starts = n_starts
+        self.postprocess = postprocess
+        self.smoothing = smoothing
+        self.own = own
+        self.exchange_tables = exchange_tables
+        self.model = model
+        self.reproduce = reproduce
+        self.n_init = n_init
+        self.noise = noise
+        self.random_state = random_state
+        self.cache = cache
+
+    def fit(
+        self,
+        series: npt.ArrayLike,
+        neighbours: Sequence[Any] | None = None,
+        *,
+        node_ids: Sequence[NodeId] | None = None,
+        labelled: npt.ArrayLike | None = None,
+    ) -> LabelProportionNetwork:
+        """Build the windows, exchange tables and train all nodes; parameters as for `build`."""
+        return self.build(series, neighbours, node_ids=node_ids, labelled=labelled).exchange().train()
+
+    def build(
+        self,
+        series: npt.ArrayLike,
+        neighbours: Sequence[Any] | None = None,
+        *,
+        node_ids: Sequence[NodeId] | None = None,
+        labelled: npt.ArrayLike | None = None,
+    ) -> LabelProportionNetwork:
+        """Windows, labels and batches of all nodes.
+
+        Parameters
+        ----------
+        series : array_like of shape (n_times, n_nodes)
+            NaN where a value is missing; that it is missing is taken as public.
+        neighbours : list of lists of int, optional
+            For each node the numbers of those whose tables it receives; none by default.
+        node_ids : sequence of int or str, optional
+            Names that noise and algorithmic choices hang on; 0, 1, ... by default.
+        labelled : array_like of bool, shape (n_nodes,), optional
+            Nodes that know labels of their own; the others send nothing and rely on neighbours.
+        """
+        x = np.asarray(series, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] == 0:
+            raise ParameterError("The 'series' parameter must have the shape (n_times, n_nodes).")
+        n_nodes = x.shape[1]
+        check_choice(self.own, "own", ("exact", "noisy", "none"))
+        check_choice(self.model, "model", ("proportions", *BASELINES))
+        bins = [self.bins] * n_nodes if isinstance(self.bins, Bins) else list(self.bins)
+        if len(bins) != n_nodes or len({each.n_labels for each in bins}) != 1:
+            raise ParameterError("The 'bins' parameter must be as many, with one number of labels.")
+        ids = list(range(n_nodes)) if node_ids is None else list(node_ids)
+        if len(ids) != n_nodes or len(set(ids)) != n_nodes:
+            raise ParameterError("The 'node_ids' parameter must name every node, each once.")
+        known = np.ones(n_nodes, np.bool_) if labelled is None else np.asarray(labelled, np.bool_)
+        if known.shape != (n_nodes,):
+            raise ParameterError("The 'labelled' parameter must have one entry for every node.")
+        self._bins, self._ids, self._labelled = bins, ids, known
+        self._neighbours = check_neighbours(neighbours or [[]] * n_nodes, n_nodes)
+        self.n_labels_ = bins[0].n_labels
+        self.batch_size_, self.n_clusters_ = self._sizes(len(x))
+        self.batches_ = align(x, self.width, self.horizon, self.batch_size_)
+        pairs = [windows(x[:, j], self.width, self.horizon) for j in range(n_nodes)]
+        rows = self.batches_.rows
+        self._features = [features[rows] for features, _ in pairs]
+        self.labels_ = np.column_stack(
+            [bins[j].label(following[rows]) for j, (_, following) in enumerate(pairs)]
+        )
+        self._register = ReleaseRegister()
+        self._counts = [
+            label_counts(self.labels_[:, j], self.batches_.batch, self.batches_.n_batches,
+                         self.n_labels_)
+            for j in range(n_nodes)
+        ]  # fmt: skip
+        return self
+
+    def exchange(self) -> LabelProportionNetwork:
+        """Draw the tables of all nodes, once, and send them to the neighbours.
+
+        A second exchange of the same batches raises `RepeatedReleaseError`: send again what
+        `tables_` holds.
+        """
+        check_is_fitted(self, "batches_")
+        n_nodes = len(self._ids)
+        self.tables_: list[bytes | None] = [None] * n_nodes
+        self.messages_: list[SentMessage] = []
+        self._published: list[npt.NDArray[np.float64] | None] = [None] * n_nodes
+        events: list[PureEvent] = []
+        source = check_noise(self.noise)
+        # One fresh stream for all nodes of this exchange, unless the caller pinned one.
+        source = source if source.pinned else source.release("label proportion network")
+        sends = self.exchange_tables and self.model == "proportions"
+        for j in np.flatnonzero(self._labelled) if sends or self.own == "noisy" else ():
+            self._draw(j, source, events)
+        for receiver in range(n_nodes) if sends else ():
+            for sender in self._neighbours[receiver]:
+                table = self.tables_[sender]
+                if table is not None:
+                    self.messages_.append(SentMessage(int(sender), receiver, len(table)))
+        self.n_bytes_ = sum(message.n_bytes for message in self.messages_)
+        self.privacy_ = self._privacy(events[:1], source.private)
+        return self
+
+    def _draw(self, j: int, source: Noise, events: list[PureEvent]) -> None:
+        slots = self.batches_.slots
+        if self.reproduce is not None:
+            check_choice(self.reproduce, "reproduce", ("paper",))
+            self._register.claim(self._ids[j], slots.tolist(), "paper")
+            epsilon = 0.0 if self.epsilon is None else self.epsilon
+            table = paper_proportions(
+                self._counts[j], epsilon=epsilon, noise=source.stream("paper", self._ids[j])
+            )
+            self._published[j], self.tables_[j] = np.asarray(table), np.asarray(table).tobytes()
+            return
+        if self.epsilon is None:
+            sizes = self.batches_.sizes
+            message = LabelCounts(self._counts[j], sizes, Fraction(0), self.adjacency, private=False)
+        else:
+            message, event = release_label_counts(
+                self._counts[j],
+                epsilon=self.epsilon,
+                adjacency=self.adjacency,
+                noise=source,
+                node=self._ids[j],
+                slots=slots,
+                scheme=self._scheme(j),
+                register=self._register,
+            )
+            events.append(event)
+        self.tables_[j] = message.to_bytes()
+
+    def train(self, batches: npt.ArrayLike | None = None) -> LabelProportionNetwork:
+        """Fit the model of every node, nodes in parallel.
+
+        Parameters
+        ----------
+        batches : array_like of bool, shape (n_batches,), optional
+            Batches to train on; all by default. Tables are cut to them, not drawn again.
+        """
+        check_is_fitted(self, "messages_")
+        n_batches = self.batches_.n_batches
+        chosen = np.ones(n_batches, np.bool_) if batches is None else np.asarray(batches, np.bool_)
+        if chosen.shape != (n_batches,) or not chosen.any():
+            raise ParameterError("The 'batches' parameter must choose among the batches.")
+        rows = chosen[self.batches_.batch]
+        numbers = (np.cumsum(chosen) - 1)[self.batches_.batch[rows]]
+        tables = [self._decode(j) for j in range(len(self._ids))]
+
+        def fit_one(j: int) -> Any:
+            X = self._features[j][rows]
+            if self.model != "proportions":
+                return self._fit_baseline(j, X, self.labels_[rows, j])
+            held, own = self._held(j, tables)
+            if not held:
+                return None
+            targets = np.stack(held)[:, chosen]
+            return self._fit_node(j, X, targets, numbers, own)
+
+        with ThreadPoolExecutor(get_num_threads()) as pool:
+            self.models_ = list(pool.map(fit_one, range(len(self._ids))))
+        return self
+
+    def _decode(self, j: int) -> npt.NDArray[np.float64] | None:
+        data = self.tables_[j]
+        if data is None:
+            return None
+        if self._published[j] is not None:
+            return self._published[j]
+        message = LabelCounts.from_bytes(data)
+        return message.proportions(self.postprocess, smoothing=self.smoothing)
+
+    def _held(
+        self, j: int, tables: list[npt.NDArray[np.float64] | None]
+    ) -> tuple[list[npt.NDArray[np.float64]], int | None]:
+        """The tables that node j labels its clusters by, its own first, and the place of that."""
+        held, own = [], None
+        if self.own != "none" and self._labelled[j]:
+            exact = self._counts[j] / self.batches_.sizes[:, np.newaxis]
+            mine = exact if self.own == "exact" else tables[j]
+            assert mine is not None
+            held.append(mine)
+            own = 0
+        if self.exchange_tables:
+            received = [tables[i] for i in self._neighbours[j]]
+            held += [table for table in received if table is not None]
+        return held, own
+
+    def _fit_node(
+        self,
+        j: int,
+        X: npt.NDArray[np.float64],
+        targets: npt.NDArray[np.float64],
+        batch: npt.NDArray[np.int64],
+        own: int | None,
+    ) -> LabelProportionClassifier:
+        model = LabelProportionClassifier(
+            self.n_clusters_,
+            labeling=self.labeling,
+            n_starts=self.n_starts,
+            own=own,
+            n_init=self.n_init,
+        )
+        model.classes_ = np.arange(self.n_labels_)
+        model.n_features_in_ = X.shape[1]
+        return model._fit_arrays(X, targets, batch, self._seeds(j), self.cache)
+
+    def _fit_baseline(
+        self, j: int, X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]
+    ) -> Any:
+        seed = int(self._seeds(j).generate_state(1)[0]) % 2**31
+        model = make_baseline(
+            self.model,
+            self._bins[j],
+            n_clusters=self.n_clusters_,
+            n_init=self.n_init,
+            random_state=seed,
+        )
+        return model.fit(X, y)
+
+    def predict(self, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
+        """Predicted labels of rows of `batches_`, shape (n_rows, n_nodes); -1 without a model.
+
+        Parameters
+        ----------
+        rows : array_like of bool, shape (n_rows,), optional
+            All rows by default.
+        """
+        check_is_fitted(self, "models_")
+        chosen = np.ones(len(self.labels_), np.bool_) if rows is None else np.asarray(rows, np.bool_)
+        out = np.full((int(chosen.sum()), len(self._ids)), -1, np.int64)
+
+        def predict_one(j: int) -> None:
+            if self.models_[j] is not None:
+                out[:, j] = self.models_[j].predict(self._features[j][chosen])
+
+        with ThreadPoolExecutor(get_num_threads()) as pool:
+            list(pool.map(predict_one, range(len(self._ids))))
+        return out
+
+    def score(self, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
+        """Accuracy of each node on the rows, measured with true labels: not private."""
+        predicted = self.predict(rows)
+        truth = self.labels_ if rows is None else self.labels_[np.asarray(rows, np.bool_)]
+        accuracy: npt.NDArray[np.float64] = (predicted == truth).mean(axis=0)
+        return accuracy
+
+    def _sizes(self, n_times: int) -> tuple[int, int]:
+        if self.batch_size is not None and self.n_clusters is not None:
+            return (
+                check_index(self.batch_size, "batch_size", least=1),
+                check_index(self.n_clusters, "n_clusters", least=1),
+            )
+        n_rows = n_times - self.width + 1 - self.horizon
+        size, k = suggest_parameters(n_rows, self.n_labels_, self.epsilon, self.adjacency)
+        return self.batch_size or size, self.n_clusters or k
+
+    def _scheme(self, j: int) -> str:
+        edges = hashlib.sha256(np.array(self._bins[j].edges).tobytes()).hexdigest()[:16]
+        return f"{edges}/{self.horizon}/{self.batch_size_}"
+
+    def _seeds(self, j: int) -> np.random.SeedSequence:
+        seed = operator.index(self.random_state)
+        name = hashlib.sha256(repr(self._ids[j]).encode()).digest()
+        return np.random.SeedSequence([seed, int.from_bytes(name[:16], "little")])
+
+    def _privacy(self, events: list[PureEvent], private: bool) -> Privacy:
+        # Nodes hold different readings: the loss of one reading is that of one table.
+        not_covered = _NOT_COVERED
+        if self.adjacency == "add-remove":
+            not_covered = (*not_covered, _NOT_COVERED_ADD_REMOVE)
+        if events:
+            return Privacy.of(events, not_covered=not_covered, private=private)
+        sent = any(table is not None for table in self.tables_)
+        loss = np.inf if sent else 0.0
+        return Privacy(loss, 0.0, "reading", self.adjacency, (), not_covered, private=not sent)
+
+
+def suggest_parameters(
+    n_rows: int, n_labels: int, epsilon: float | None, adjacency: str = "replace"
+) -> tuple[int, int]:
+    """A batch size and a number of clusters by rule, from public numbers alone.
+
+    A cluster that fills its batches changes the squared error by about n_rows / (b K) when it is
+    labelled wrongly, and the noise moves that by sqrt(2) (scale / b) times its root: the ratio is
+    sqrt(n_rows b / (4 K scale^2)). The rule takes 16 clusters and the smallest batch, a power of two
+    from 8, that makes it 2; where batches would become fewer than four per cluster it takes fewer
+    clusters, down to two per label.
+
+    Parameters
+    ----------
+    n_rows, n_labels : int
+    epsilon : float or None
+    adjacency : {"replace", "add-remove"}
+
+    Returns
+    -------
+    batch_size, n_clusters : int
+
+    Privacy
+    -------
+    No data are looked at, so the choice is free. Choosing by accuracy on protected data is not.
+
+    Examples
+    --------
+    >>> suggest_parameters(2971, 5, None), suggest_parameters(2971, 5, 0.1)
+    ((8, 16), (32, 14))
+    """
+    n_rows = check_index(n_rows, "n_rows", least=1)
+    n_labels = check_index(n_labels, "n_labels", least=2)
+    distance = 2 if check_choice(adjacency, "adjacency", ("replace", "add-remove")) == "replace" else 1
+    scale = 0.0 if epsilon is None else distance / epsilon
+    clusters = 16
+    while True:
+        size = 8
+        while n_rows * size < 16 * clusters * scale**2:
+            size *= 2
+        if n_rows >= 4 * clusters * size or clusters <= 2 * n_labels:
+            return max(1, min(size, n_rows // 8)), clusters
+        clusters -= 1

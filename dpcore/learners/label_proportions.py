@@ -1,0 +1,301 @@
+"""A classifier that learns from label proportions of batches, of its own or of neighbours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import (
+    check_is_fitted,
+    check_random_state,
+    column_or_1d,
+    validate_data,
+)
+
+from dpcore._checks import check_choice, check_index
+from dpcore.accounting import Privacy
+from dpcore.cluster import Clustering, kmeans, nearest_center
+from dpcore.errors import DataError, ParameterError
+from dpcore.labeling import cluster_shares, label_clusters
+from dpcore.proportions import LabelCounts, label_counts
+
+__all__ = ["LabelProportionClassifier", "vote_table"]
+
+_NOT_COVERED = (
+    "everything: the model is a function of the rows it was fitted to and must stay with who holds "
+    "them; what was received from others is as private as they made it",
+    "the choice of parameters by looking at the data",
+)
+
+
+class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
+    """Cluster rows, and give every cluster the label that explains the label proportions of batches.
+
+    Rows are standardised and clustered by k-means. For each table of proportions (of the node
+    itself, of each of its neighbours) the clusters are labelled such that the proportions implied in
+    every batch come nearest to the given ones. The labelings then vote.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Reduced to the number of rows where there are fewer.
+    labeling : {"search", "monotone", "exact", "auto"}
+        How labels are found; see `dpcore.labeling.label_clusters`. "monotone" asks for labels that
+        do not decrease with the mean of `order_feature`: for labels that are ordered, like bins.
+    n_starts : int
+        Random starts of "search".
+    order_feature : int
+        The feature that orders clusters for "monotone".
+    loss : {"squared", "product"} or function
+    batch_weight : bool
+        Weight batches by their size.
+    classes : array_like, optional
+        The labels that columns of proportions stand for: public. By default 0, 1, ..., or what
+        occurs in the labels where `fit` is given labels.
+    own : int or None
+        Which table decides ties of the vote; the lowest label does without.
+    n_init, max_iter, tol
+        As for `dpcore.cluster.kmeans`.
+    standardize : bool
+        Scale features by the mean and standard deviation of the rows.
+    random_state : int, RandomState or None
+        Seeds of the clustering and starts of the search.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        In the units of X.
+    labelings_ : ndarray of int32, shape (n_tables, n_clusters)
+        Index of the class that each table gives each cluster.
+    losses_ : ndarray of shape (n_tables,)
+    n_iter_ : int
+        Iterations of the clustering.
+    votes_ : ndarray of shape (n_clusters, n_classes)
+        Shares of votes.
+    privacy_ : Privacy
+        The model itself is not released.
+
+    Privacy
+    -------
+    Post-processing of the proportions received, but the clusters are those of the own rows: neither
+    `cluster_centers_` nor predictions may be published.
+
+    Cost
+    ----
+    One clustering; then the labelings, whose cost does not depend on the number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpcore.learners import LabelProportionClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 400)
+    >>> X = y[:, None] * 4.0 + rng.normal(size=(400, 1))
+    >>> batches = np.arange(400) // 20
+    >>> share = np.bincount(batches, y) / 20
+    >>> model = LabelProportionClassifier(n_clusters=4, random_state=0)
+    >>> model = model.fit(X, np.column_stack([1 - share, share]), batches)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 16,
+        *,
+        labeling: str = "auto",
+        n_starts: int = 50,
+        order_feature: int = -1,
+        loss: str | Callable[[float, float], float] = "squared",
+        batch_weight: bool = False,
+        classes: npt.ArrayLike | None = None,
+        own: int | None = 0,
+        n_init: int = 10,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        standardize: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.labeling = labeling
+        self.n_starts = n_starts
+        self.order_feature = order_feature
+        self.loss = loss
+        self.batch_weight = batch_weight
+        self.classes = classes
+        self.own = own
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardize = standardize
+        self.random_state = random_state
+
+    def fit(self, X: Any, proportions: Any, batches: Any = None) -> LabelProportionClassifier:
+        """Cluster the rows and label the clusters.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        proportions : array_like or list
+            Label proportions of the batches, shape (n_batches, n_classes); or several such tables,
+            shape (n_tables, n_batches, n_classes); or `LabelCounts`, one or a list of them. A
+            one-dimensional array is taken as the labels of the rows, whose proportions are counted
+            here.
+        batches : array_like of int, shape (n_rows,), optional
+            Batch of each row, numbered from 0. Without it every row is a batch of its own.
+        """
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        if proportions is None:
+            raise ValueError(
+                "requires y to be passed, but the target y is None: give 'proportions'."
+            )
+        batch = np.arange(len(X)) if batches is None else np.asarray(batches)
+        if batch.shape != (len(X),) or batch.dtype.kind not in "iu":
+            raise ParameterError("The 'batches' parameter must be integers, one for every row.")
+        targets = self._targets(proportions, batch, len(X))
+        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        return self._fit_arrays(X, targets, batch, np.random.SeedSequence(int(seed)))
+
+    def _targets(
+        self, proportions: Any, batch: npt.NDArray[Any], n_rows: int
+    ) -> npt.NDArray[np.float64]:
+        if isinstance(proportions, LabelCounts):
+            proportions = proportions.proportions()
+        elif isinstance(proportions, list | tuple):
+            proportions = [
+                table.proportions() if isinstance(table, LabelCounts) else table
+                for table in proportions
+            ]
+        values = np.asarray(proportions)
+        if values.ndim == 1 or values.shape == (n_rows, 1):
+            values = column_or_1d(values, warn=True)
+            return self._count_labels(values, batch, n_rows)
+        table = values.astype(np.float64)
+        table = table[np.newaxis] if table.ndim == 2 else table
+        if table.ndim != 3 or table.shape[1] <= batch.max(initial=-1):
+            raise ParameterError("The 'proportions' parameter must have a row for every batch.")
+        n_labels = table.shape[2]
+        self.classes_ = np.arange(n_labels) if self.classes is None else np.asarray(self.classes)
+        if self.classes_.shape != (n_labels,):
+            raise ParameterError("The 'classes' parameter must name every column of proportions.")
+        return table
+
+    def _count_labels(
+        self, y: npt.NDArray[Any], batch: npt.NDArray[Any], n_rows: int
+    ) -> npt.NDArray[np.float64]:
+        check_classification_targets(y)
+        if len(y) != n_rows:
+            raise ValueError("The 'proportions' parameter must have a label for every row.")
+        self.classes_ = unique_labels(y) if self.classes is None else np.asarray(self.classes)
+        order = np.argsort(self.classes_, kind="stable")
+        index = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(order) - 1)
+        codes = order[index]
+        if (self.classes_[codes] != y).any():
+            raise DataError("The 'proportions' parameter must hold labels of 'classes' only.")
+        counts = label_counts(codes, batch, int(batch.max()) + 1, len(self.classes_))
+        return (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[np.newaxis]
+
+    def _fit_arrays(
+        self,
+        X: npt.NDArray[Any],
+        targets: npt.NDArray[np.float64],
+        batch: npt.NDArray[Any],
+        seeds: np.random.SeedSequence,
+        cache: dict[str, Clustering] | None = None,
+    ) -> LabelProportionClassifier:
+        """Fit to checked arrays: a function of the first four and of the parameters alone."""
+        check_choice(self.labeling, "labeling", ("search", "monotone", "exact", "auto"))
+        n_tables, n_batches, _ = targets.shape
+        if self.own is not None:
+            check_index(self.own, "own", limit=n_tables)
+        n_clusters = min(check_index(self.n_clusters, "n_clusters", least=1), len(X))
+        self._mean, self._scale = _moments(X) if self.standardize else (0.0, 1.0)
+        clustering_seed, search_seed = np.random.SeedSequence(seeds.entropy).spawn(2)
+        found = self._clusters((X - self._mean) / self._scale, n_clusters, clustering_seed, cache)
+        self.n_iter_ = found.n_iter
+        self._centers = found.centers
+        self.cluster_centers_ = found.centers * self._scale + self._mean
+        shares = cluster_shares(found.labels, batch, n_clusters, n_batches)
+        sizes = np.bincount(batch, minlength=n_batches)
+        kept = sizes > 0
+        order = None
+        if self.labeling == "monotone":
+            feature = range(X.shape[1])[self.order_feature]
+            order = np.argsort(found.centers[:, feature], kind="stable")
+        result = label_clusters(
+            shares[kept],
+            targets[:, kept],
+            method=self.labeling,
+            n_starts=self.n_starts,
+            order=order,
+            loss=self.loss,
+            weights=sizes[kept] / sizes[kept].mean() if self.batch_weight else None,
+            random_state=search_seed,
+        )
+        self.labelings_, self.losses_ = result.labels, result.losses
+        self.votes_, self._decision = vote_table(result.labels, targets.shape[2], self.own)
+        self.privacy_ = Privacy(np.inf, 0.0, "row", "replace", (), _NOT_COVERED, private=False)
+        return self
+
+    def _clusters(
+        self,
+        rows: npt.NDArray[Any],
+        n_clusters: int,
+        seed: np.random.SeedSequence,
+        cache: dict[str, Clustering] | None,
+    ) -> Clustering:
+        options = {"n_init": self.n_init, "max_iter": self.max_iter, "tol": self.tol}
+        if cache is None:
+            return kmeans(rows, n_clusters, random_state=seed, **options)
+        state = hashlib.sha256(np.ascontiguousarray(rows))
+        state.update(repr((rows.shape, rows.dtype, n_clusters, seed, options)).encode())
+        name = state.hexdigest()
+        if name not in cache:
+            cache[name] = kmeans(rows, n_clusters, random_state=seed, **options)
+        return cache[name]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The label that most tables give to the cluster of each row."""
+        cluster = self._cluster(X)
+        decided: npt.NDArray[Any] = self.classes_[self._decision[cluster]]
+        return decided
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Shares of the votes: how far the tables agree, not how likely a label is."""
+        cluster = self._cluster(X)
+        shares: npt.NDArray[np.float64] = self.votes_[cluster]
+        return shares
+
+    def _cluster(self, X: Any) -> npt.NDArray[np.int32]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return self._nearest(X)
+
+    def _nearest(self, X: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        return nearest_center((X - self._mean) / self._scale, self._centers)[0]
+
+
+def vote_table(
+    labelings: npt.NDArray[np.int32], n_labels: int, own: int | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Shares of votes (n_clusters, n_labels), and the winners: ties go to `own`, or the lowest."""
+    n_tables, k = labelings.shape
+    votes = np.zeros((k, n_labels))
+    for labels in labelings:
+        votes[np.arange(k), labels] += 1
+    decisive = votes.copy()
+    if own is not None:
+        decisive[np.arange(k), labelings[own]] += 0.5
+    return votes / n_tables, decisive.argmax(axis=1)
+
+
+def _moments(X: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    scale[scale == 0] = 1
+    return mean, scale
