@@ -85,6 +85,9 @@ class LabelProportionNetwork(BaseEstimator):
     own : {"exact", "noisy", "none"}
         What a node takes as its own table: exact counts, which do not leave it; the noisy ones that
         it sent; or none, as if it had no labels.
+    vote : {"median", "majority"}
+        How the labelings of a node are joined; see `LabelProportionClassifier`. Bins are ordered,
+        and under noise the median of labels errs less than the commonest one.
     exchange_tables : bool
         False for own tables alone: nothing is sent then.
     model : {"proportions", "majority", "persistence", "centroid", "supervised", "knn"}
@@ -156,6 +159,7 @@ class LabelProportionNetwork(BaseEstimator):
         postprocess: str = "none",
         smoothing: int = 0,
         own: str = "exact",
+        vote: str = "median",
         exchange_tables: bool = True,
         model: str = "proportions",
         reproduce: str | None = None,
@@ -176,6 +180,7 @@ class LabelProportionNetwork(BaseEstimator):
         self.postprocess = postprocess
         self.smoothing = smoothing
         self.own = own
+        self.vote = vote
         self.exchange_tables = exchange_tables
         self.model = model
         self.reproduce = reproduce
@@ -305,13 +310,17 @@ class LabelProportionNetwork(BaseEstimator):
             events.append(event)
         self.tables_[j] = message.to_bytes()
 
-    def train(self, batches: npt.ArrayLike | None = None) -> LabelProportionNetwork:
+    def train(
+        self, batches: npt.ArrayLike | None = None, *, nodes: Sequence[int] | None = None
+    ) -> LabelProportionNetwork:
         """Fit the model of every node, nodes in parallel.
 
         Parameters
         ----------
         batches : array_like of bool, shape (n_batches,), optional
             Batches to train on; all by default. Tables are cut to them, not drawn again.
+        nodes : sequence of int, optional
+            Nodes to train; the others only send. All by default.
         """
         check_is_fitted(self, "messages_")
         n_batches = self.batches_.n_batches
@@ -332,8 +341,12 @@ class LabelProportionNetwork(BaseEstimator):
             targets = np.stack(held)[:, chosen]
             return self._fit_node(j, X, targets, numbers, own)
 
+        n_nodes = len(self._ids)
+        trained = range(n_nodes) if nodes is None else [range(n_nodes)[j] for j in nodes]
+        self.models_: list[Any] = [None] * n_nodes
         with ThreadPoolExecutor(get_num_threads()) as pool:
-            self.models_ = list(pool.map(fit_one, range(len(self._ids))))
+            for j, model in zip(trained, pool.map(fit_one, trained), strict=True):
+                self.models_[j] = model
         return self
 
     def _decode(self, j: int) -> npt.NDArray[np.float64] | None:
@@ -374,6 +387,7 @@ class LabelProportionNetwork(BaseEstimator):
             labeling=self.labeling,
             n_starts=self.n_starts,
             own=own,
+            vote=self.vote,
             n_init=self.n_init,
         )
         model.classes_ = np.arange(self.n_labels_)

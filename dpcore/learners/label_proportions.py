@@ -59,6 +59,8 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         occurs in the labels where `fit` is given labels.
     own : int or None
         Which table decides ties of the vote; the lowest label does without.
+    vote : {"majority", "median"}
+        "median" is for labels that are ordered.
     n_init, max_iter, tol
         As for `dpcore.cluster.kmeans`.
     standardize : bool
@@ -116,6 +118,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         batch_weight: bool = False,
         classes: npt.ArrayLike | None = None,
         own: int | None = 0,
+        vote: str = "majority",
         n_init: int = 10,
         max_iter: int = 300,
         tol: float = 1e-4,
@@ -130,6 +133,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         self.batch_weight = batch_weight
         self.classes = classes
         self.own = own
+        self.vote = vote
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
@@ -210,6 +214,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         cache: dict[str, Clustering] | None = None,
     ) -> LabelProportionClassifier:
         """Fit to checked arrays: a function of the first four and of the parameters alone."""
+        check_choice(self.vote, "vote", ("majority", "median"))
         check_choice(self.labeling, "labeling", ("search", "monotone", "exact", "auto"))
         n_tables, n_batches, _ = targets.shape
         if self.own is not None:
@@ -239,7 +244,9 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
             random_state=search_seed,
         )
         self.labelings_, self.losses_ = result.labels, result.losses
-        self.votes_, self._decision = vote_table(result.labels, targets.shape[2], self.own)
+        self.votes_, self._decision = vote_table(
+            result.labels, targets.shape[2], self.own, self.vote
+        )
         self.privacy_ = Privacy(np.inf, 0.0, "row", "replace", (), _NOT_COVERED, private=False)
         return self
 
@@ -282,13 +289,22 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
 
 
 def vote_table(
-    labelings: npt.NDArray[np.int32], n_labels: int, own: int | None
+    labelings: npt.NDArray[np.int32], n_labels: int, own: int | None, vote: str = "majority"
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Shares of votes (n_clusters, n_labels), and the winners: ties go to `own`, or the lowest."""
+    """Shares of votes (n_clusters, n_labels), and the winners.
+
+    Ties of a majority go to the labeling `own`, or to the lowest label. The median of an even number
+    is the label of `own` where that lies between the two in the middle, else the nearer of them.
+    """
     n_tables, k = labelings.shape
     votes = np.zeros((k, n_labels))
     for labels in labelings:
         votes[np.arange(k), labels] += 1
+    if vote == "median":
+        ordered = np.sort(labelings, axis=0)
+        low, high = ordered[(n_tables - 1) // 2], ordered[n_tables // 2]
+        middle = low if own is None else np.clip(labelings[own], low, high)
+        return votes / n_tables, middle.astype(np.intp)
     decisive = votes.copy()
     if own is not None:
         decisive[np.arange(k), labelings[own]] += 0.5

@@ -1,0 +1,1 @@
+"""Published experiments on learning from private label proportions, re-made on junction counts."""
