@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ _ADJACENCY = ("replace", "add-remove")
 _POSTPROCESS = ("none", "clip", "simplex")
 _LEAST_CELL = 0.001
 _KIND = 80  # of messages of dpcore.wire
-_HEADER = struct.Struct("<QQqBBQQQ")
+_HEADER = struct.Struct("<QQqBBd")
 _MOST_SLOTS = 1 << 24
 _NOISE_REACH = 60  # scales of noise that no honest count exceeds: e^-60
 
@@ -71,7 +70,7 @@ class LabelCounts:
         Of any sign.
     sizes : ndarray of int64, shape (n_batches,)
         Records in each batch: public.
-    scale : Fraction
+    scale : float
         Scale of the discrete Laplace noise; 0 for counts without noise.
     adjacency : {"replace", "add-remove"}
     private : bool
@@ -80,7 +79,7 @@ class LabelCounts:
 
     counts: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
-    scale: Fraction
+    scale: float
     adjacency: str
     private: bool
 
@@ -148,9 +147,7 @@ class LabelCounts:
             low,
             n_words,
             _ADJACENCY.index(self.adjacency) | 2 * self.private,
-            self.scale.numerator,
-            self.scale.denominator,
-            0,
+            self.scale,
         )
         sizes = wire.pack(
             size_codes.astype(np.uint16), kind=_KIND, n_bits=wire.n_bits_for(int(size_codes.max()) + 1)
@@ -165,13 +162,11 @@ class LabelCounts:
         if message.kind != _KIND or len(message.parameters) < _HEADER.size:
             raise WireFormatError("The 'data' parameter must be a message with label counts.")
         fields = _HEADER.unpack_from(message.parameters)
-        n_batches, n_labels, low, n_words, flags, numerator, denominator, reserved = fields
+        n_batches, n_labels, low, n_words, flags, scale = fields
         inner = wire.unpack(message.parameters[_HEADER.size :])
         if (
             not 1 <= n_words <= 4
             or flags > 3
-            or reserved
-            or denominator == 0
             or message.count != n_batches * n_labels * n_words
             or inner.count != n_batches
         ):
@@ -185,7 +180,7 @@ class LabelCounts:
         return cls(
             offset.astype(np.int64) + low,
             inner.codes().astype(np.int64),
-            Fraction(numerator, denominator),
+            scale,
             _ADJACENCY[flags & 1],
             bool(flags & 2),
         )
@@ -270,7 +265,7 @@ def release_label_counts(
     Examples
     --------
     >>> message, event = release_label_counts([[20, 6, 4, 2, 0]], epsilon=0.1)
-    >>> message.counts.shape, float(message.scale), event.epsilon <= 0.1
+    >>> message.counts.shape, message.scale, event.epsilon <= 0.1
     ((1, 5), 20.0, True)
     """
     table = np.asarray(counts)
@@ -307,7 +302,7 @@ def release_label_counts(
     # Addressed by the place on the time axis: a later release of other batches has other noise.
     drawn = sample(law, key, (span, table.shape[1]), first * table.shape[1])
     noisy = table.astype(np.int64) + drawn[numbers - first]
-    return LabelCounts(noisy, sizes, 1 / rate, adjacency, source.private), event
+    return LabelCounts(noisy, sizes, float(1 / rate), adjacency, source.private), event
 
 
 def paper_proportions(

@@ -7,7 +7,6 @@ import operator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -295,7 +294,7 @@ class LabelProportionNetwork(BaseEstimator):
             return
         if self.epsilon is None:
             sizes = self.batches_.sizes
-            message = LabelCounts(self._counts[j], sizes, Fraction(0), self.adjacency, private=False)
+            message = LabelCounts(self._counts[j], sizes, 0.0, self.adjacency, private=False)
         else:
             message, event = release_label_counts(
                 self._counts[j],
