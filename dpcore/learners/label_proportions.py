@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import (
+    assert_all_finite,
     check_is_fitted,
     check_random_state,
     column_or_1d,
@@ -193,6 +194,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
     def _count_labels(
         self, y: npt.NDArray[Any], batch: npt.NDArray[Any], n_rows: int
     ) -> npt.NDArray[np.float64]:
+        assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         if len(y) != n_rows:
             raise ValueError("The 'proportions' parameter must have a label for every row.")

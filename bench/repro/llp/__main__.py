@@ -1,0 +1,64 @@
+"""``python -m bench.repro.llp --data DIR``: run, write bench/results/llp, say which bars hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.repro.llp import report
+from bench.repro.llp.data import find, load
+from bench.repro.llp.run import run
+from bench.runner import RESULTS, machine
+
+FOLDER = RESULTS / "llp"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.repro.llp", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="a directory with .npz files")
+    parser.add_argument("--quick", action="store_true", help="fewer folds, nodes and draws")
+    parser.add_argument("--only", help="run this file (its stem), keep the other recorded results")
+    parser.add_argument("--out", type=Path, default=None, help=f"by default {FOLDER.name}")
+    arguments = parser.parse_args()
+    out: Path = arguments.out or (FOLDER.with_name("llp-quick") if arguments.quick else FOLDER)
+    out.mkdir(parents=True, exist_ok=True)
+    recorded = out / "results.json"
+    cities: dict[str, Any] = {}
+    if arguments.only and recorded.exists():
+        cities = json.loads(recorded.read_text())["cities"]
+    paths = [p for p in find(arguments.data) if arguments.only in (None, p.stem)]
+    if not paths:
+        parser.error("the 'data' directory holds no .npz file with count, latlon, step_minutes")
+    for path in paths:
+        print(f"{path.stem} ...", flush=True)
+        cities[path.stem] = run(load(path, 3 if arguments.quick else 6), quick=arguments.quick)
+    results = {
+        "machine": machine(("numpy", "scikit-learn")),
+        "quick": arguments.quick,
+        "cities": dict(sorted(cities.items())),
+    }
+    recorded.write_text(json.dumps(results, indent=1) + "\n")
+    (out / "README.md").write_text(report.markdown(results))
+    report.plots(results, out)
+    return verdict(results)
+
+
+def verdict(results: dict[str, Any]) -> int:
+    """Print every bar; 1 if one does not hold, or a full run left the recorded numbers."""
+    missed = 0
+    for city, name, gap, limit in report.check(results):
+        missed += gap > limit
+        print(f"{'holds ' if gap <= limit else 'MISSED'} {gap:6.2f} <= {limit:g}  {city}: {name}")
+    changed = [] if results["quick"] else report.drift(results)
+    for line in changed:
+        print(f"changed: {line}")
+    if results["quick"]:
+        print("a quick run: bars are indicative and not judged")
+        return 0
+    return 1 if missed or changed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
