@@ -22,7 +22,7 @@ from bench.runner import (
     write,
 )
 
-SUITES = ("noise", "local", "accounting")
+SUITES = ("noise", "local", "accounting", "llp")
 
 
 def run(rows: list[Row]) -> list[dict[str, Any]]:

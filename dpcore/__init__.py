@@ -28,6 +28,7 @@ __all__ = [
     "accounting",
     "bounded_mean",
     "bounded_sum",
+    "cluster",
     "errors",
     "gaussian",
     "gaussian_delta",
@@ -36,16 +37,28 @@ __all__ = [
     "get_include",
     "get_num_threads",
     "histogram",
+    "labeling",
     "laplace",
     "learners",
     "local",
+    "proportions",
     "random",
+    "series",
     "set_num_threads",
     "wire",
 ]
 
 # Imported when first used: `import dpcore` stays quick and brings no optional package.
-_ON_DEMAND = ("accounting", "learners", "local", "wire")
+_ON_DEMAND = (
+    "accounting",
+    "cluster",
+    "labeling",
+    "learners",
+    "local",
+    "proportions",
+    "series",
+    "wire",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -86,7 +86,7 @@ def kmeans(
     -----
     Points are cut into chunks by their number alone, and sums are added in the order of chunks: the
     result is the same bit for bit with any number of threads and at every SIMD level. An empty
-    cluster takes the point farthest from its center; where all points lie on centers it stays empty.
+    cluster takes the point farthest from its center; where all points lie on centers it stays so.
 
     Examples
     --------

@@ -75,7 +75,8 @@ def cluster_shares(
     cells = batch.astype(np.intp) * n_clusters + cluster
     counts = np.bincount(cells, minlength=n_batches * n_clusters)
     counts = counts.reshape(n_batches, n_clusters)
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares: npt.NDArray[np.float64] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return shares
 
 
 def gram_form(
@@ -232,7 +233,9 @@ def _search_with(
     starts: npt.NDArray[np.int32],
     weights: npt.ArrayLike | None,
 ) -> Labeling:
-    from dpcore._jit.labeling import search
+    from dpcore._jit import labeling
+
+    search: Callable[..., Any] = labeling.search
 
     n_batches, n_labels = targets.shape[1:]
     weight = np.ones(n_batches) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -240,7 +243,8 @@ def _search_with(
     n_moves = 0
     labels, losses = [], []
     for target in targets:
-        found, total, moves = search(loss, columns, np.ascontiguousarray(target.T), weight, starts)
+        rows = np.ascontiguousarray(target.T)
+        found, total, moves = search(loss, columns, rows, weight, starts)
         labels.append(found)
         losses.append(total / (n_batches * n_labels))
         n_moves += moves

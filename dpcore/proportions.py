@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +131,8 @@ class LabelCounts:
             return _simplex(counts / sizes)
         upper = sizes if self.adjacency == "replace" else sizes.max()
         clipped = np.clip(counts, _LEAST_CELL, upper)
-        return clipped / clipped.sum(axis=1, keepdims=True)
+        shares: npt.NDArray[np.float64] = clipped / clipped.sum(axis=1, keepdims=True)
+        return shares
 
     def to_bytes(self) -> bytes:
         """The message that is sent to neighbours."""
@@ -150,7 +152,9 @@ class LabelCounts:
             self.scale,
         )
         sizes = wire.pack(
-            size_codes.astype(np.uint16), kind=_KIND, n_bits=wire.n_bits_for(int(size_codes.max()) + 1)
+            size_codes.astype(np.uint16),
+            kind=_KIND,
+            n_bits=wire.n_bits_for(int(size_codes.max()) + 1),
         )
         body = np.concatenate(codes).astype(np.uint16)
         return wire.pack(body, kind=_KIND, n_bits=bits, parameters=header + sizes)
@@ -218,7 +222,9 @@ def release_label_counts(
     noise: Noise | None = None,
     node: int | str | bytes = 0,
     slots: npt.ArrayLike | None = None,
+    sizes: npt.ArrayLike | None = None,
     scheme: str = "labels",
+    period: str = "",
     register: ReleaseRegister | None = None,
 ) -> tuple[LabelCounts, PureEvent]:
     """Label counts with exact discrete Laplace noise, ready to be sent to any number of neighbours.
@@ -238,8 +244,15 @@ def release_label_counts(
         Who releases.
     slots : array_like of int, optional
         Numbers of the batches on the time axis; 0, 1, ... by default.
+    sizes : array_like of int, shape (n_batches,), optional
+        Public sizes of the batches, which travel with the counts. By default the sums of the rows,
+        which are public with "replace"; with "add-remove" they must be given.
     scheme : str
-        Name of the labels. Another scheme on the same batches is another release: losses add up.
+        Name of the labels and of how time is cut into batches. Another scheme on the same readings
+        is another release: losses add up.
+    period : str
+        Name of a span of time that has no reading in common with other periods. A ledger adds up
+        what is released of a node within a period, and counts periods and nodes in parallel.
     register : ReleaseRegister, optional
         Where a second draw of a batch is refused. A ledger in force refuses it as well, for as long
         as its file lives.
@@ -253,14 +266,14 @@ def release_label_counts(
     Privacy
     -------
     Pure epsilon-DP for one reading: batches are disjoint, and a reading is the label of one row, so
-    all batches together cost epsilon once, and so does sending them to several neighbours. With
-    "replace" the sizes of batches are public. With "add-remove" they are protected only if batches
-    are cut by time; cut by number, one row more would shift every later batch. A vehicle or person
-    behind g readings has g times the loss.
+    all batches together cost epsilon once, and so does sending them to several neighbours. Sizes of
+    batches are public: with "add-remove" they must follow from the time axis, not from the records,
+    and batches must be cut by time; cut by number, one row more would shift every later batch. A
+    vehicle or person behind g readings has g times the loss.
 
     Cost
     ----
-    One sample per cell; a ledger in force adds one entry for each batch.
+    One sample per cell; a ledger in force adds an entry for the release and for each batch.
 
     Examples
     --------
@@ -278,9 +291,11 @@ def release_label_counts(
         raise ParameterError("The 'slots' parameter must number the batches, each once.")
     if numbers.min() < 0 or numbers.max() - numbers.min() >= _MOST_SLOTS:
         raise ParameterError("The 'slots' parameter must span less than 2**24 numbers from 0.")
-    sizes = table.sum(axis=1, dtype=np.int64)
-    if (sizes < 1).any():
-        raise ParameterError("The 'counts' parameter must have no batch without records.")
+    if sizes is None and distance == 1:
+        raise ParameterError("The 'sizes' parameter must be given for 'add-remove'.")
+    public = np.array(table.sum(axis=1) if sizes is None else sizes, dtype=np.int64)
+    if public.shape != numbers.shape or (public < 1).any():
+        raise ParameterError("The 'sizes' parameter must be at least 1 for every batch.")
     law, rate = laplace_law(epsilon_exact, distance)
     plain = laplace_event("label counts", law, distance, adjacency)
     event = PureEvent(
@@ -290,11 +305,9 @@ def release_label_counts(
     if register is not None:
         register.claim(node, numbers.tolist(), scheme)
     stream = (source if source.pinned else source.release("label counts")).stream(node, scheme)
-    ledger = ledger_in_force()
-    if ledger is not None:
-        for slot in numbers.tolist():
-            with ledger.part("readings", node, slot):
-                ledger.reserve(event, noise=stream, key=("label counts", node, slot, scheme))
+    if ledger_in_force() is not None:
+        repeat = "same" if source.pinned else "raise"
+        _reserve(ledger_in_force(), event, stream, repeat, (node, period, scheme), numbers.tolist())
         stream = stream.for_ledger(prepaid=True)
     key = open_release(stream, event, "label counts", *label(rate))
     first = int(numbers.min())
@@ -302,7 +315,33 @@ def release_label_counts(
     # Addressed by the place on the time axis: a later release of other batches has other noise.
     drawn = sample(law, key, (span, table.shape[1]), first * table.shape[1])
     noisy = table.astype(np.int64) + drawn[numbers - first]
-    return LabelCounts(noisy, sizes, float(1 / rate), adjacency, source.private), event
+    return LabelCounts(noisy, public, float(1 / rate), adjacency, source.private), event
+
+
+def _reserve(
+    ledger: Any,
+    event: PureEvent,
+    stream: Noise,
+    repeat: str,
+    release: tuple[int | str | bytes, str, str],
+    slots: list[int],
+) -> None:
+    """Charge the node's period once, and enter every batch so that it cannot be drawn again.
+
+    Batches of different schemes may overlap in time, so they cannot be parts by themselves: the
+    entries of single batches stand beside the charge, each the only one of its part.
+    """
+    node, period, scheme = release
+    for slot in slots:
+        ledger.keyed("label counts", node, scheme, slot, noise=stream, repeat=repeat)
+    with ledger.part("readings", node, period):
+        key = ("label counts", node, period, scheme, repr(slots))
+        ledger.reserve(event, noise=stream, key=key, repeat=repeat)
+    for slot in slots:
+        with ledger.part("batch", node, scheme, slot):
+            ledger.reserve(
+                event, noise=stream, key=("label counts", node, scheme, slot), repeat=repeat
+            )
 
 
 def paper_proportions(
@@ -358,4 +397,5 @@ def _simplex(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     over = (ordered.cumsum(axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
     kept = (ordered > over).sum(axis=1)
     threshold = over[np.arange(len(rows)), kept - 1]
-    return np.maximum(rows - threshold[:, np.newaxis], 0)
+    nearest: npt.NDArray[np.float64] = np.maximum(rows - threshold[:, np.newaxis], 0)
+    return nearest

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ class Bins:
     def __post_init__(self) -> None:
         edges = tuple(float(edge) for edge in self.edges)
         if len(edges) < 3 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
-            raise ParameterError("The 'edges' parameter must hold three or more increasing numbers.")
+            raise ParameterError(
+                "The 'edges' parameter must hold three or more increasing numbers."
+            )
         object.__setattr__(self, "edges", edges)
 
     @classmethod
@@ -163,9 +166,7 @@ class TimeBatches:
         return int(self.sizes.size)
 
 
-def align(
-    series: npt.ArrayLike, width: int, horizon: int, batch_size: int
-) -> TimeBatches:
+def align(series: npt.ArrayLike, width: int, horizon: int, batch_size: int) -> TimeBatches:
     """Cut the rows of all nodes into batches by time.
 
     Batches are cut at fixed times, `batch_size` rows each, and a row that lacks a value at any node
@@ -215,7 +216,7 @@ class Fold:
 
 
 def purged_folds(batches: TimeBatches, n_folds: int, gap: int) -> Iterator[Fold]:
-    """Contiguous folds of whole batches; test rows within `gap` rows of a training batch are purged.
+    """Contiguous folds of whole batches; test rows within `gap` rows of training are purged.
 
     Windows overlap, so rows next to a border share values with both sides. They are left out of the
     test, not of the training: there they must agree with the proportions that were released.
@@ -238,7 +239,7 @@ def purged_folds(batches: TimeBatches, n_folds: int, gap: int) -> Iterator[Fold]
     if n_folds > batches.n_batches:
         raise ParameterError("The 'n_folds' parameter must be at most the number of batches.")
     edges = [batches.n_batches * i // n_folds for i in range(n_folds + 1)]
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         train = np.ones(batches.n_batches, np.bool_)
         train[first:last] = False
         test = (batches.batch >= first) & (batches.batch < last)

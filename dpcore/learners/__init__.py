@@ -1,8 +1,9 @@
 """Learners with scikit-learn's conventions; each says in `privacy_` what it guarantees."""
 
 from dpcore.learners.label_baselines import make_baseline
-from dpcore.learners.label_network import LabelProportionNetwork, suggest_parameters
+from dpcore.learners.label_network import LabelProportionNetwork
 from dpcore.learners.label_proportions import LabelProportionClassifier
+from dpcore.learners.label_rules import suggest_parameters
 from dpcore.learners.privatizer import LocalPrivatizer
 
 __all__ = [

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import operator
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from dpcore._checks import check_choice, check_index
 from dpcore._parallel import get_num_threads
 from dpcore._release import check_noise
-from dpcore.accounting import Privacy, PureEvent
+from dpcore.accounting import PureEvent
 from dpcore.errors import ParameterError
 from dpcore.learners.label_baselines import BASELINES, make_baseline
-from dpcore.learners.label_proportions import LabelProportionClassifier
+from dpcore.learners.label_nodes import (
+    NodeId,
+    NodeTask,
+    SentMessage,
+    fit_node,
+    label_scheme,
+    network_privacy,
+    node_seeds,
+)
+from dpcore.learners.label_rules import suggest_parameters
 from dpcore.noise import Noise
 from dpcore.proportions import (
     LabelCounts,
@@ -31,26 +37,7 @@ from dpcore.proportions import (
 )
 from dpcore.series import Bins, align, check_neighbours, windows
 
-__all__ = ["LabelProportionNetwork", "SentMessage", "suggest_parameters"]
-
-NodeId = int | str
-_NOT_COVERED = (
-    "a vehicle or person behind several readings: the loss of g readings is g times epsilon",
-    "which readings are missing, bin edges, batch sizes, positions and who is whose neighbour",
-    "models, cluster centers and predictions of a node, which use its own readings without noise",
-    "batch size, number of clusters and other parameters chosen by looking at protected data",
-    "several horizons, widths or label schemes on the same readings: losses add up",
-)
-_NOT_COVERED_ADD_REMOVE = "a reading that changes its label: it costs 2 epsilon"
-
-
-@dataclass(frozen=True)
-class SentMessage:
-    """One message on one link: numbers of the nodes, and its length."""
-
-    sender: int
-    receiver: int
-    n_bytes: int
+__all__ = ["LabelProportionNetwork", "SentMessage"]
 
 
 class LabelProportionNetwork(BaseEstimator):
@@ -98,6 +85,8 @@ class LabelProportionNetwork(BaseEstimator):
     noise : Noise, optional
         Source of the noise; on a pinned stream it is a function of the key, the node's id, the
         scheme, the batch and the label.
+    period : str
+        Name of the time that the series covers, for a ledger: periods must not overlap.
     random_state : int
         Algorithmic choices; those of a node are a function of this number and the node's id.
     cache : dict, optional
@@ -164,6 +153,7 @@ class LabelProportionNetwork(BaseEstimator):
         reproduce: str | None = None,
         n_init: int = 10,
         noise: Noise | None = None,
+        period: str = "",
         random_state: int = 0,
         cache: dict[str, Any] | None = None,
     ) -> None:
@@ -185,6 +175,7 @@ class LabelProportionNetwork(BaseEstimator):
         self.reproduce = reproduce
         self.n_init = n_init
         self.noise = noise
+        self.period = period
         self.random_state = random_state
         self.cache = cache
 
@@ -197,7 +188,9 @@ class LabelProportionNetwork(BaseEstimator):
         labelled: npt.ArrayLike | None = None,
     ) -> LabelProportionNetwork:
         """Build the windows, exchange tables and train all nodes; parameters as for `build`."""
-        return self.build(series, neighbours, node_ids=node_ids, labelled=labelled).exchange().train()
+        return (
+            self.build(series, neighbours, node_ids=node_ids, labelled=labelled).exchange().train()
+        )
 
     def build(
         self,
@@ -271,14 +264,15 @@ class LabelProportionNetwork(BaseEstimator):
         source = source if source.pinned else source.release("label proportion network")
         sends = self.exchange_tables and self.model == "proportions"
         for j in np.flatnonzero(self._labelled) if sends or self.own == "noisy" else ():
-            self._draw(j, source, events)
+            self._draw(int(j), source, events)
         for receiver in range(n_nodes) if sends else ():
             for sender in self._neighbours[receiver]:
                 table = self.tables_[sender]
                 if table is not None:
                     self.messages_.append(SentMessage(int(sender), receiver, len(table)))
         self.n_bytes_ = sum(message.n_bytes for message in self.messages_)
-        self.privacy_ = self._privacy(events[:1], source.private)
+        sent = any(table is not None for table in self.tables_)
+        self.privacy_ = network_privacy(events[:1], self.adjacency, sent, source.private)
         return self
 
     def _draw(self, j: int, source: Noise, events: list[PureEvent]) -> None:
@@ -303,7 +297,9 @@ class LabelProportionNetwork(BaseEstimator):
                 noise=source,
                 node=self._ids[j],
                 slots=slots,
-                scheme=self._scheme(j),
+                sizes=self.batches_.sizes,
+                scheme=label_scheme(self._bins[j], self.horizon, self.batch_size_),
+                period=self.period,
                 register=self._register,
             )
             events.append(event)
@@ -338,7 +334,20 @@ class LabelProportionNetwork(BaseEstimator):
             if not held:
                 return None
             targets = np.stack(held)[:, chosen]
-            return self._fit_node(j, X, targets, numbers, own)
+            task = NodeTask(
+                self._ids[j],
+                X,
+                targets,
+                numbers,
+                own,
+                self.random_state,
+                n_clusters=self.n_clusters_,
+                labeling=self.labeling,
+                n_starts=self.n_starts,
+                vote=self.vote,
+                n_init=self.n_init,
+            )
+            return fit_node(task, self.cache)
 
         n_nodes = len(self._ids)
         trained = range(n_nodes) if nodes is None else [range(n_nodes)[j] for j in nodes]
@@ -373,30 +382,8 @@ class LabelProportionNetwork(BaseEstimator):
             held += [table for table in received if table is not None]
         return held, own
 
-    def _fit_node(
-        self,
-        j: int,
-        X: npt.NDArray[np.float64],
-        targets: npt.NDArray[np.float64],
-        batch: npt.NDArray[np.int64],
-        own: int | None,
-    ) -> LabelProportionClassifier:
-        model = LabelProportionClassifier(
-            self.n_clusters_,
-            labeling=self.labeling,
-            n_starts=self.n_starts,
-            own=own,
-            vote=self.vote,
-            n_init=self.n_init,
-        )
-        model.classes_ = np.arange(self.n_labels_)
-        model.n_features_in_ = X.shape[1]
-        return model._fit_arrays(X, targets, batch, self._seeds(j), self.cache)
-
-    def _fit_baseline(
-        self, j: int, X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]
-    ) -> Any:
-        seed = int(self._seeds(j).generate_state(1)[0]) % 2**31
+    def _fit_baseline(self, j: int, X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> Any:
+        seed = int(node_seeds(self.random_state, self._ids[j]).generate_state(1)[0]) % 2**31
         model = make_baseline(
             self.model,
             self._bins[j],
@@ -415,7 +402,9 @@ class LabelProportionNetwork(BaseEstimator):
             All rows by default.
         """
         check_is_fitted(self, "models_")
-        chosen = np.ones(len(self.labels_), np.bool_) if rows is None else np.asarray(rows, np.bool_)
+        chosen = (
+            np.ones(len(self.labels_), np.bool_) if rows is None else np.asarray(rows, np.bool_)
+        )
         out = np.full((int(chosen.sum()), len(self._ids)), -1, np.int64)
 
         def predict_one(j: int) -> None:
@@ -442,67 +431,3 @@ class LabelProportionNetwork(BaseEstimator):
         n_rows = n_times - self.width + 1 - self.horizon
         size, k = suggest_parameters(n_rows, self.n_labels_, self.epsilon, self.adjacency)
         return self.batch_size or size, self.n_clusters or k
-
-    def _scheme(self, j: int) -> str:
-        edges = hashlib.sha256(np.array(self._bins[j].edges).tobytes()).hexdigest()[:16]
-        return f"{edges}/{self.horizon}/{self.batch_size_}"
-
-    def _seeds(self, j: int) -> np.random.SeedSequence:
-        seed = operator.index(self.random_state)
-        name = hashlib.sha256(repr(self._ids[j]).encode()).digest()
-        return np.random.SeedSequence([seed, int.from_bytes(name[:16], "little")])
-
-    def _privacy(self, events: list[PureEvent], private: bool) -> Privacy:
-        # Nodes hold different readings: the loss of one reading is that of one table.
-        not_covered = _NOT_COVERED
-        if self.adjacency == "add-remove":
-            not_covered = (*not_covered, _NOT_COVERED_ADD_REMOVE)
-        if events:
-            return Privacy.of(events, not_covered=not_covered, private=private)
-        sent = any(table is not None for table in self.tables_)
-        loss = np.inf if sent else 0.0
-        return Privacy(loss, 0.0, "reading", self.adjacency, (), not_covered, private=not sent)
-
-
-def suggest_parameters(
-    n_rows: int, n_labels: int, epsilon: float | None, adjacency: str = "replace"
-) -> tuple[int, int]:
-    """A batch size and a number of clusters by rule, from public numbers alone.
-
-    A cluster that fills its batches changes the squared error by about n_rows / (b K) when it is
-    labelled wrongly, and the noise moves that by sqrt(2) (scale / b) times its root: the ratio is
-    sqrt(n_rows b / (4 K scale^2)). The rule takes 16 clusters and the smallest batch, a power of two
-    from 8, that makes it 2; where batches would become fewer than four per cluster it takes fewer
-    clusters, down to two per label.
-
-    Parameters
-    ----------
-    n_rows, n_labels : int
-    epsilon : float or None
-    adjacency : {"replace", "add-remove"}
-
-    Returns
-    -------
-    batch_size, n_clusters : int
-
-    Privacy
-    -------
-    No data are looked at, so the choice is free. Choosing by accuracy on protected data is not.
-
-    Examples
-    --------
-    >>> suggest_parameters(2971, 5, None), suggest_parameters(2971, 5, 0.1)
-    ((8, 16), (32, 14))
-    """
-    n_rows = check_index(n_rows, "n_rows", least=1)
-    n_labels = check_index(n_labels, "n_labels", least=2)
-    distance = 2 if check_choice(adjacency, "adjacency", ("replace", "add-remove")) == "replace" else 1
-    scale = 0.0 if epsilon is None else distance / epsilon
-    clusters = 16
-    while True:
-        size = 8
-        while n_rows * size < 16 * clusters * scale**2:
-            size *= 2
-        if n_rows >= 4 * clusters * size or clusters <= 2 * n_labels:
-            return max(1, min(size, n_rows // 8)), clusters
-        clusters -= 1

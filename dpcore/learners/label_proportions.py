@@ -35,11 +35,11 @@ _NOT_COVERED = (
 
 
 class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
-    """Cluster rows, and give every cluster the label that explains the label proportions of batches.
+    """Cluster rows, and give clusters the labels that explain the label proportions of batches.
 
     Rows are standardised and clustered by k-means. For each table of proportions (of the node
-    itself, of each of its neighbours) the clusters are labelled such that the proportions implied in
-    every batch come nearest to the given ones. The labelings then vote.
+    itself, of each of its neighbours) the clusters are labelled such that the proportions implied
+    in every batch come nearest to the given ones. The labelings then vote.
 
     Parameters
     ----------
@@ -205,7 +205,8 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         if (self.classes_[codes] != y).any():
             raise DataError("The 'proportions' parameter must hold labels of 'classes' only.")
         counts = label_counts(codes, batch, int(batch.max()) + 1, len(self.classes_))
-        return (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[np.newaxis]
+        shares: npt.NDArray[np.float64] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        return shares[np.newaxis]
 
     def _fit_arrays(
         self,
@@ -222,7 +223,10 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         if self.own is not None:
             check_index(self.own, "own", limit=n_tables)
         n_clusters = min(check_index(self.n_clusters, "n_clusters", least=1), len(X))
-        self._mean, self._scale = _moments(X) if self.standardize else (0.0, 1.0)
+        self._mean: Any = 0.0
+        self._scale: Any = 1.0
+        if self.standardize:
+            self._mean, self._scale = _moments(X)
         clustering_seed, search_seed = np.random.SeedSequence(seeds.entropy).spawn(2)
         found = self._clusters((X - self._mean) / self._scale, n_clusters, clustering_seed, cache)
         self.n_iter_ = found.n_iter
@@ -259,10 +263,14 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         seed: np.random.SeedSequence,
         cache: dict[str, Clustering] | None,
     ) -> Clustering:
-        options = {"n_init": self.n_init, "max_iter": self.max_iter, "tol": self.tol}
+        options: dict[str, Any] = {
+            "n_init": self.n_init,
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+        }
         if cache is None:
             return kmeans(rows, n_clusters, random_state=seed, **options)
-        state = hashlib.sha256(np.ascontiguousarray(rows))
+        state = hashlib.sha256(np.ascontiguousarray(rows).tobytes())
         state.update(repr((rows.shape, rows.dtype, n_clusters, seed, options)).encode())
         name = state.hexdigest()
         if name not in cache:
@@ -295,8 +303,8 @@ def vote_table(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
     """Shares of votes (n_clusters, n_labels), and the winners.
 
-    Ties of a majority go to the labeling `own`, or to the lowest label. The median of an even number
-    is the label of `own` where that lies between the two in the middle, else the nearer of them.
+    Ties of a majority go to the labeling `own`, or to the lowest label. The median of an even
+    number is the label of `own` held between the two in the middle, or the lower of these.
     """
     n_tables, k = labelings.shape
     votes = np.zeros((k, n_labels))

@@ -32,7 +32,9 @@ def product_loss(shares, target, labels):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("rows", "left", "right"), [(1, 1, 1), (7, 3, 5), (93, 16, 16), (40, 5, 33)])
+@pytest.mark.parametrize(
+    ("rows", "left", "right"), [(1, 1, 1), (7, 3, 5), (93, 16, 16), (40, 5, 33)]
+)
 def test_cross_products_are_the_same_bits_at_every_level(level, rows, left, right, select_level):
     random = np.random.default_rng(rows)
     a, b = random.normal(size=(rows, left)), random.normal(size=(rows, right))
@@ -113,7 +115,9 @@ def test_few_clusters_the_search_attains_the_enumerated_optimum(seed):
     k, n_labels = 4 + seed % 3, 3 + seed % 3
     shares, targets = problem(k, n_labels, 40, 2, seed)
     best = [
-        min(loss(shares, t, np.array(each)) for each in itertools.product(range(n_labels), repeat=k))
+        min(
+            loss(shares, t, np.array(each)) for each in itertools.product(range(n_labels), repeat=k)
+        )
         / (40 * n_labels)
         for t in targets
     ]
@@ -156,7 +160,10 @@ def test_monotone_with_all_4845_labelings_of_the_usual_size():
 def test_the_product_loss_is_what_it_says(seed):
     shares, targets = problem(5, 3, 25, 2, seed)
     values = [
-        min(product_loss(shares, t, np.array(each)) for each in itertools.product(range(3), repeat=5))
+        min(
+            product_loss(shares, t, np.array(each))
+            for each in itertools.product(range(3), repeat=5)
+        )
         for t in targets
     ]
     exact = label_clusters(shares, targets, method="exact", loss="product")

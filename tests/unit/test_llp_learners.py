@@ -52,7 +52,7 @@ def test_without_noise_20_starts_recover_16_of_16_labels(seed):
 
 
 def test_a_fit_learns_the_labels_from_proportions_alone():
-    X, y, batches, true = toy(3, purity=1.0)
+    X, y, batches, _ = toy(3, purity=1.0)
     shares = np.stack([np.bincount(y[batches == i], minlength=5) / 32 for i in range(93)])
     model = LabelProportionClassifier(16, labeling="search", random_state=0).fit(X, shares, batches)
     assert model.score(X, y) > 0.97
@@ -169,7 +169,8 @@ def test_a_user_loss_is_minimised_as_written():
     targets = random.dirichlet(np.ones(3), (1, 30))
     found = label_clusters(shares, targets, n_starts=60, random_state=0, loss=_absolute)
     best = min(
-        np.abs(shares @ np.eye(3)[list(each)] - targets[0]).mean() for each in np.ndindex(3, 3, 3, 3)
+        np.abs(shares @ np.eye(3)[list(each)] - targets[0]).mean()
+        for each in np.ndindex(3, 3, 3, 3)
     )
     assert found.losses[0] == pytest.approx(best, abs=1e-12)
 

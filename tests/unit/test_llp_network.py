@@ -1,6 +1,8 @@
 """The network: what travels, what it costs, who votes, and that threads change nothing."""
 
+import multiprocessing
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ import pytest
 import dpcore
 from dpcore import Noise
 from dpcore.errors import ParameterError, RepeatedReleaseError
-from dpcore.learners import LabelProportionNetwork
+from dpcore.learners import LabelProportionNetwork, label_network
+from dpcore.learners.label_nodes import fit_node
 from dpcore.series import Bins, purged_folds
 
 NODES = 4
@@ -95,6 +98,26 @@ def test_a_node_is_a_function_of_its_data_the_key_and_its_id():
         ours, theirs = whole.models_[node], moved.models_[i]
         assert ours.cluster_centers_.tobytes() == theirs.cluster_centers_.tobytes()
         assert (ours.labelings_ == theirs.labelings_).all()
+
+
+def test_a_node_fitted_in_another_process_is_the_same(monkeypatch):
+    tasks = []
+
+    def recorded(task, cache):
+        tasks.append(task)
+        return fit_node(task, cache)
+
+    monkeypatch.setattr(label_network, "fit_node", recorded)
+    here = {}
+    fitted = network().fit(SERIES, NEIGHBOURS)
+    for task in tasks:
+        model = fitted.models_[task.node]
+        here[task.node] = (model.cluster_centers_.tobytes(), model.labelings_.tobytes())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        for task, model in zip(tasks, pool.map(fit_node, tasks), strict=True):
+            there = (model.cluster_centers_.tobytes(), model.labelings_.tobytes())
+            assert there == here[task.node]
 
 
 def test_a_shared_cache_changes_nothing():

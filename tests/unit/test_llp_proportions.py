@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 import dpcore
 from dpcore import Noise
-from dpcore.errors import BudgetExceededError, DataError, RepeatedReleaseError, WireFormatError
+from dpcore.errors import (
+    BudgetExceededError,
+    DataError,
+    ParameterError,
+    RepeatedReleaseError,
+    WireFormatError,
+)
 from dpcore.proportions import (
     LabelCounts,
     ReleaseRegister,
@@ -26,6 +32,7 @@ def without_noise(counts):
 
 
 def released(counts, epsilon, seed=0, **options):
+    options.setdefault("sizes", np.asarray(counts).sum(axis=1))
     return release_label_counts(counts, epsilon=epsilon, noise=Noise.insecure(seed), **options)[0]
 
 
@@ -54,7 +61,7 @@ def test_the_noise_is_the_two_sided_geometric_of_rate_half_epsilon():
 
 
 def test_add_remove_has_half_the_scale():
-    message, event = release_label_counts([[3, 4]], epsilon=0.1, adjacency="add-remove")
+    message, event = release_label_counts([[3, 4]], epsilon=0.1, adjacency="add-remove", sizes=[7])
     assert message.scale == pytest.approx(10)
     assert event.adjacency == "add-remove"
 
@@ -182,14 +189,44 @@ def test_a_ledger_charges_disjoint_batches_and_nodes_once_and_refuses_a_second_d
     with ledger:
         release_label_counts(counts, epsilon=0.1, node="a")
         release_label_counts(counts, epsilon=0.1, node="b")
-        release_label_counts(counts, epsilon=0.1, node="a", slots=[3, 4, 5])
+        november = {"node": "a", "slots": [3, 4, 5], "period": "november"}
+        release_label_counts(counts, epsilon=0.1, **november)
         assert ledger.spent[0] == pytest.approx(0.1, rel=1e-9)
         with pytest.raises(RepeatedReleaseError):
-            release_label_counts(counts, epsilon=0.1, node="a", slots=[5, 6, 7])
+            release_label_counts(counts, epsilon=0.1, node="a", slots=[5, 6, 7], period="late")
         with pytest.raises(BudgetExceededError):  # another scheme on the same readings adds up
             release_label_counts(counts, epsilon=0.1, node="a", scheme="other")
     with dpcore.Ledger(tmp_path / "ledger.sqlite"), pytest.raises(RepeatedReleaseError):
         release_label_counts(counts, epsilon=0.1, node="a")
+
+
+def test_batches_of_another_cut_of_time_are_not_taken_for_other_data(tmp_path):
+    """Numbers of batches differ between cuts of the same time: they cannot tell data apart."""
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.15) as ledger:
+        counts = np.tile(ROW, (2, 1))
+        release_label_counts(counts, epsilon=0.1, slots=[50, 51], scheme="half an hour")
+        with pytest.raises(BudgetExceededError):
+            release_label_counts(counts, epsilon=0.1, slots=[25, 26], scheme="an hour")
+        assert ledger.spent[0] == pytest.approx(0.1, rel=1e-9)
+        # What was refused was not drawn, and may still be drawn in another period.
+        release_label_counts(
+            counts, epsilon=0.1, slots=[25, 26], scheme="an hour", period="december"
+        )
+
+
+def test_a_retried_job_on_a_pinned_stream_is_charged_once(tmp_path):
+    noise = Noise.from_key(bytes(32)).stream("retry")
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.1001) as ledger:
+        first, second = (
+            release_label_counts([ROW], epsilon=0.1, noise=noise)[0].counts for _ in range(2)
+        )
+        assert (first == second).all()
+        assert ledger.spent[0] == pytest.approx(0.1, rel=1e-9)
+
+
+def test_sizes_are_never_taken_from_records_that_may_exist_or_not():
+    with pytest.raises(ParameterError, match="'sizes'"):
+        release_label_counts([ROW], epsilon=0.1, adjacency="add-remove")
 
 
 def test_pinned_noise_hangs_on_node_scheme_and_time_alone():
