@@ -242,7 +242,7 @@ def plots(results: dict[str, Any], folder: Path) -> list[Path]:
             axis.set(xscale="log", xlabel=title, title=city)
             axis.grid(alpha=0.3)
         axes[0][0].set_ylabel("accuracy, %")
-        axes[0][-1].legend(fontsize="x-small")
+        axes[0][-1].legend(fontsize="x-small", bbox_to_anchor=(1.02, 1), loc="upper left")
         figure.tight_layout()
         path = folder / f"{title.replace(' ', '_')}.png"
         figure.savefig(path, dpi=110)
