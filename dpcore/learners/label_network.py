@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -112,7 +113,8 @@ class LabelProportionNetwork(BaseEstimator):
     -------
     Pure epsilon-DP for one reading against everyone who sees all messages: one reading is the label
     of one row of one batch of one node. Tables are drawn once and sent to all neighbours; a second
-    draw raises. Not covered: see `privacy_`.
+    draw by this object raises, and one by any object where a ledger is in force. Not covered: see
+    `privacy_`.
 
     Cost
     ----
@@ -239,71 +241,72 @@ class LabelProportionNetwork(BaseEstimator):
         self.labels_ = np.column_stack(
             [bins[j].label(following[rows]) for j, (_, following) in enumerate(pairs)]
         )
-        self._register = ReleaseRegister()
+        n_batches, batch = self.batches_.n_batches, self.batches_.batch
         self._counts = [
-            label_counts(self.labels_[:, j], self.batches_.batch, self.batches_.n_batches,
-                         self.n_labels_)
+            label_counts(self.labels_[:, j], batch, n_batches, self.n_labels_)
             for j in range(n_nodes)
-        ]  # fmt: skip
+        ]
+        # The register outlives this call: fitting the same data again must not draw again.
+        self._register = getattr(self, "_register", None) or ReleaseRegister()
+        self._digest = hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
         return self
 
     def exchange(self) -> LabelProportionNetwork:
         """Draw the tables of all nodes, once, and send them to the neighbours.
 
-        A second exchange of the same batches raises `RepeatedReleaseError`: send again what
-        `tables_` holds.
+        A second draw of the same data by this object raises `RepeatedReleaseError`, unless the
+        noise is pinned and so the same: send again what `tables_` holds.
         """
         check_is_fitted(self, "batches_")
         n_nodes = len(self._ids)
-        self.tables_: list[bytes | None] = [None] * n_nodes
-        self.messages_: list[SentMessage] = []
-        self._published: list[npt.NDArray[np.float64] | None] = [None] * n_nodes
-        events: list[PureEvent] = []
         source = check_noise(self.noise)
-        # One fresh stream for all nodes of this exchange, unless the caller pinned one.
-        source = source if source.pinned else source.release("label proportion network")
+        if not source.pinned:
+            # One fresh stream for all nodes of this exchange.
+            source = source.release("label proportion network")
+            if self.epsilon is not None:
+                slots = self.batches_.slots.tolist()
+                self._register.claim("network", slots, self._digest)
         sends = self.exchange_tables and self.model == "proportions"
-        for j in np.flatnonzero(self._labelled) if sends or self.own == "noisy" else ():
-            self._draw(int(j), source, events)
-        for receiver in range(n_nodes) if sends else ():
-            for sender in self._neighbours[receiver]:
-                table = self.tables_[sender]
-                if table is not None:
-                    self.messages_.append(SentMessage(int(sender), receiver, len(table)))
+        draws = sends or (self.own == "noisy" and self.model == "proportions")
+        events: list[PureEvent] = []
+        self.tables_ = [
+            self._draw(j, source, events) if draws and self._labelled[j] else None
+            for j in range(n_nodes)
+        ]
+        lengths = [None if table is None else len(table) for table in self.tables_]
+        self.messages_ = [
+            SentMessage(int(sender), receiver, length)
+            for receiver in (range(n_nodes) if sends else ())
+            for sender in self._neighbours[receiver]
+            if (length := lengths[sender]) is not None
+        ]
         self.n_bytes_ = sum(message.n_bytes for message in self.messages_)
-        sent = any(table is not None for table in self.tables_)
-        self.privacy_ = network_privacy(events[:1], self.adjacency, sent, source.private)
+        self.privacy_ = network_privacy(events[:1], self.adjacency, draws, source.private)
         return self
 
-    def _draw(self, j: int, source: Noise, events: list[PureEvent]) -> None:
-        slots = self.batches_.slots
+    def _draw(self, j: int, source: Noise, events: list[PureEvent]) -> bytes:
+        """What node j sends; notes what it costs."""
+        counts, sizes = self._counts[j], self.batches_.sizes
         if self.reproduce is not None:
             check_choice(self.reproduce, "reproduce", ("paper",))
-            self._register.claim(self._ids[j], slots.tolist(), "paper")
             epsilon = 0.0 if self.epsilon is None else self.epsilon
-            table = paper_proportions(
-                self._counts[j], epsilon=epsilon, noise=source.stream("paper", self._ids[j])
-            )
-            self._published[j], self.tables_[j] = np.asarray(table), np.asarray(table).tobytes()
-            return
+            stream = source.stream("paper", self._ids[j])
+            return np.asarray(paper_proportions(counts, epsilon=epsilon, noise=stream)).tobytes()
         if self.epsilon is None:
-            sizes = self.batches_.sizes
-            message = LabelCounts(self._counts[j], sizes, 0.0, self.adjacency, private=False)
-        else:
-            message, event = release_label_counts(
-                self._counts[j],
-                epsilon=self.epsilon,
-                adjacency=self.adjacency,
-                noise=source,
-                node=self._ids[j],
-                slots=slots,
-                sizes=self.batches_.sizes,
-                scheme=label_scheme(self._bins[j], self.horizon, self.batch_size_),
-                period=self.period,
-                register=self._register,
-            )
-            events.append(event)
-        self.tables_[j] = message.to_bytes()
+            return LabelCounts(counts, sizes, 0.0, self.adjacency, private=False).to_bytes()
+        message, event = release_label_counts(
+            counts,
+            epsilon=self.epsilon,
+            adjacency=self.adjacency,
+            noise=source,
+            node=self._ids[j],
+            slots=self.batches_.slots,
+            sizes=sizes,
+            scheme=label_scheme(self._bins[j], self.width, self.horizon, self.batch_size_),
+            period=self.period,
+        )
+        events.append(event)
+        return message.to_bytes()
 
     def train(
         self, batches: npt.ArrayLike | None = None, *, nodes: Sequence[int] | None = None
@@ -352,17 +355,23 @@ class LabelProportionNetwork(BaseEstimator):
         n_nodes = len(self._ids)
         trained = range(n_nodes) if nodes is None else [range(n_nodes)[j] for j in nodes]
         self.models_: list[Any] = [None] * n_nodes
-        with ThreadPoolExecutor(get_num_threads()) as pool:
-            for j, model in zip(trained, pool.map(fit_one, trained), strict=True):
-                self.models_[j] = model
+        for j, model in zip(trained, self._over(fit_one, trained), strict=True):
+            self.models_[j] = model
         return self
+
+    def _over(self, work: Callable[[int], Any], nodes: Sequence[int]) -> list[Any]:
+        """Work on several nodes, in threads; scikit-learn's baselines have threads of their own."""
+        if self.model != "proportions":
+            return [work(j) for j in nodes]
+        with ThreadPoolExecutor(get_num_threads()) as pool:
+            return list(pool.map(work, nodes))
 
     def _decode(self, j: int) -> npt.NDArray[np.float64] | None:
         data = self.tables_[j]
         if data is None:
             return None
-        if self._published[j] is not None:
-            return self._published[j]
+        if self.reproduce is not None:
+            return np.frombuffer(data).reshape(self._counts[j].shape)
         message = LabelCounts.from_bytes(data)
         return message.proportions(self.postprocess, smoothing=self.smoothing)
 
@@ -411,8 +420,7 @@ class LabelProportionNetwork(BaseEstimator):
             if self.models_[j] is not None:
                 out[:, j] = self.models_[j].predict(self._features[j][chosen])
 
-        with ThreadPoolExecutor(get_num_threads()) as pool:
-            list(pool.map(predict_one, range(len(self._ids))))
+        self._over(predict_one, range(len(self._ids)))
         return out
 
     def score(self, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:

@@ -106,10 +106,10 @@ def node_seeds(random_state: int, node: NodeId) -> np.random.SeedSequence:
     )
 
 
-def label_scheme(bins: Bins, horizon: int, batch_size: int) -> str:
+def label_scheme(bins: Bins, width: int, horizon: int, batch_size: int) -> str:
     """A name for what labels and batches mean: another one is another release."""
     edges = hashlib.sha256(np.array(bins.edges).tobytes()).hexdigest()[:16]
-    return f"{edges}/{horizon}/{batch_size}"
+    return f"{edges}/{width}/{horizon}/{batch_size}"
 
 
 def network_privacy(

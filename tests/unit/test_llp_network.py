@@ -51,8 +51,21 @@ def test_one_exchange_costs_epsilon_and_a_second_one_is_refused():
     assert any("vehicle" in line for line in fitted.privacy_.not_covered)
     assert any("chosen by looking" in line for line in fitted.privacy_.not_covered)
     assert not fitted.privacy_.private  # insecure noise
+    tables = list(fitted.tables_)
     with pytest.raises(RepeatedReleaseError):
         fitted.exchange()
+    with pytest.raises(RepeatedReleaseError):
+        fitted.fit(SERIES, NEIGHBOURS)
+    assert fitted.tables_ == tables
+    assert fitted.fit(SERIES[:-64], NEIGHBOURS).tables_ != tables  # other data
+
+
+def test_pinned_noise_draws_the_same_tables_again():
+    fitted = network(noise=Noise.from_key(bytes(32)).stream("again")).fit(SERIES, NEIGHBOURS)
+    tables = list(fitted.tables_)
+    assert fitted.exchange().tables_ == tables
+    wider = network(noise=Noise.from_key(bytes(32)).stream("again"), width=6)
+    assert wider.fit(SERIES, NEIGHBOURS).tables_ != tables
 
 
 def test_secure_noise_is_private_and_fresh():
