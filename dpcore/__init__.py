@@ -26,6 +26,7 @@ __all__ = [
     "NotPrivateArray",
     "__version__",
     "accounting",
+    "audit",
     "bounded_mean",
     "bounded_sum",
     "cluster",
@@ -51,6 +52,7 @@ __all__ = [
 # Imported when first used: `import dpcore` stays quick and brings no optional package.
 _ON_DEMAND = (
     "accounting",
+    "audit",
     "cluster",
     "labeling",
     "learners",

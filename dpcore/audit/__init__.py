@@ -5,7 +5,8 @@
 True
 """
 
+from dpcore.audit.learners import from_estimator, learner
 from dpcore.audit.mechanisms import mechanism
 from dpcore.audit.result import Audit
 
-__all__ = ["Audit", "mechanism"]
+__all__ = ["Audit", "from_estimator", "learner", "mechanism"]

@@ -20,7 +20,7 @@ __all__ = ["mechanism", "run_audit"]
 Array = npt.NDArray[Any]
 
 _CELLS = 1 << 25  # outputs held at a time
-_SHORT = 2_000, 20_000  # least and most calls on short arrays
+_SHORT = 2_000, 8_000  # least and most calls on short arrays
 _LONGEST = 40
 _LAGS = (1, 2, 8, 16, 64, 256, 1024, 4096, 65536)
 
@@ -92,7 +92,7 @@ def mechanism(
     Cost
     ----
     About twice `trials` runs of the mechanism, some 10**6 per second for local mechanisms, and
-    2,000 to 20,000 calls on short arrays, the more the greater epsilon is.
+    2,000 to 8,000 calls on short arrays, the more the greater epsilon is.
 
     Examples
     --------
@@ -114,7 +114,8 @@ def mechanism(
         if not callable(m):
             raise ParameterError("The 'm' parameter must be callable where 'inputs' are given.")
         claim = make_claim(epsilon, delta, mu)
-        subject = release_subject(m, inputs, name or getattr(m, "__name__", "release"), batch)
+        title = name or str(getattr(m, "__name__", "release"))
+        subject = release_subject(m, inputs, title, batch)
     else:
         loss = getattr(m, "epsilon", None) if epsilon is None and mu is None else epsilon
         if loss is None and mu is None:
@@ -212,5 +213,3 @@ def _short(
         if views:
             statistics = subject.statistics(subject.pairs[0], views)
             yield from search(views, statistics, claim, f"{key} of a short array")
-
-

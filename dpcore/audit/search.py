@@ -121,7 +121,7 @@ def predicted(k: Array, n: float, other_k: Array, other_n: float, claim: Claim) 
 def _wilson(share: Array, n: float, z: float) -> Array:
     centre = share + z * z / (2 * n)
     reach = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return np.clip((centre + reach) / (1 + z * z / n), 1e-15, 1 - 1e-15)
+    return np.asarray(np.clip((centre + reach) / (1 + z * z / n), 1e-15, 1 - 1e-15))
 
 
 def search(

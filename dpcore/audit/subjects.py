@@ -59,7 +59,9 @@ class Subject:
     def statistics(self, pair: Pair, views: Views) -> list[Statistic]:
         """Every column, what is known of the law, and what the runs to choose on suggest."""
         width = views.chosen[0].shape[1]
-        names = ["the output"] if width == 1 else [f"element {j} of the output" for j in range(width)]
+        names = (
+            ["the output"] if width == 1 else [f"element {j} of the output" for j in range(width)]
+        )
         columns = [Statistic(name, _column(j)) for j, name in enumerate(names)]
         found = columns + self.joint(*pair)
         if not self.coded and width > 1:
@@ -176,7 +178,9 @@ def _of_category(m: GRR | OUE, noise: Noise) -> Subject:
     def bits(first: int, second: int) -> list[Statistic]:
         a, b = values[first], values[second]
         return [
-            Statistic(f"the bits {a} and {b} as a number", lambda rows: rows[:, a] + 2 * rows[:, b]),
+            Statistic(
+                f"the bits {a} and {b} as a number", lambda rows: rows[:, a] + 2 * rows[:, b]
+            ),
             Statistic("number of bits set", lambda rows: rows.sum(axis=1)),
         ]
 
@@ -234,10 +238,14 @@ def _of_record(m: Tuple, noise: Noise, claim: Claim, trials: int) -> Subject:
     for j, attribute in enumerate(m.schema):
         if isinstance(attribute, Categorical):
             size = m.categorical[j].n_categories
-            ranks[j] = np.linspace(0, size - 1, n).astype(np.int64) if size >= n else np.arange(n) % size
+            ranks[j] = (
+                np.linspace(0, size - 1, n).astype(np.int64) if size >= n else np.arange(n) % size
+            )
             records[attribute.name] = np.array(attribute.labels)[ranks[j]]
         elif isinstance(attribute, Numeric):
-            records[attribute.name] = attribute.centre + attribute.half_width * ends[np.arange(n) % 2]
+            records[attribute.name] = (
+                attribute.centre + attribute.half_width * ends[np.arange(n) % 2]
+            )
     unary = {j: oracle for j, oracle in m.categorical.items() if isinstance(oracle, OUE)}
 
     def run(which: Array) -> Array:
