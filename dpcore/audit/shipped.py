@@ -47,7 +47,7 @@ def run(
 def _local(noise: Noise) -> Iterator[tuple[str, Job]]:
     numbers = [local.make(name, 1.0) for name in local.NAMES]
     numbers += [local.HybridJoint(4.0, 0.0, 100.0), local.Duchi(0.25)]
-    schema = [
+    schema: list[Any] = [
         local.Numeric("a", 0, 1),
         local.Numeric("b", -5, 5),
         local.Categorical("c", 4),
