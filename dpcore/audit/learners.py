@@ -82,7 +82,9 @@ def learner(
     of r guesses about canaries that took part by coins of their own, no (epsilon, delta)-DP learner
     gets more right than so many, however it mixes them. Guesses are the r canaries of the highest
     and lowest scores, for five numbers r, with a correction for five. It needs the guarantee under
-    add-remove, and with mu it takes the epsilon and delta that mu implies. Either way epsilon is at
+    add-remove, and with mu it takes the epsilon and delta that mu implies. Its delta weighs as much
+    as there are canaries: unless it is far below ``(1 - confidence) / len(canaries)``, lower the
+    confidence, or nothing is seen. Either way epsilon is at
     least the bound, with `confidence`; how much is seen depends on the canaries and the scores, and
     passing is no proof. Data given here get no protection: use public or made-up records.
 

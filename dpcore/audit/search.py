@@ -132,7 +132,7 @@ def search(
         chosen = [np.asarray(statistic.of(part)) for part in views.chosen]
         held = [np.asarray(statistic.of(part)) for part in views.held]
         bins = _Bins(np.concatenate(chosen))
-        counts = [np.bincount(bins.of(part), minlength=bins.n) for part in chosen]
+        counts = [_quarters(bins.of(part), bins.n) for part in chosen]
         hits = [np.bincount(bins.of(part), minlength=bins.n) for part in held]
         for a, b in ((0, 1), (1, 0)):
             for member in _sets(counts[a], counts[b], claim):
@@ -141,15 +141,32 @@ def search(
                 yield Finding(text, found[0], len(held[a]), found[1], len(held[b]))
 
 
+def _quarters(places: Array, size: int) -> Array:
+    """Counts of the first and of the second half, as rows."""
+    middle = len(places) // 2
+    parts = places[:middle], places[middle:]
+    return np.array([np.bincount(part, minlength=size) for part in parts])
+
+
 def _sets(counts: Array, others: Array, claim: Claim) -> list[npt.NDArray[np.bool_]]:
-    """The best lower end, upper end, and union of bins by their ratio."""
-    n, other_n, size = counts.sum(), others.sum(), len(counts)
-    ratio = (counts / n + 0.5 / n) / (others / other_n + 0.5 / other_n)
-    rising = np.arange(size)
+    """The best lower end, upper end, and union of bins by their ratio.
+
+    Many bins look good by chance: where they are ordered on one part of the runs, their number is
+    chosen on the other.
+    """
+    first, other_first = counts[0] + 0.5, others[0] + 0.5
+    ratio = (first / first.sum()) / (other_first / other_first.sum())
+    rising = np.arange(counts.shape[1])
     found: dict[bytes, npt.NDArray[np.bool_]] = {}
-    for order in (rising, rising[::-1], np.argsort(-ratio, kind="stable")):
-        scores = predicted(np.cumsum(counts[order]), n, np.cumsum(others[order]), other_n, claim)
-        member = np.zeros(size, np.bool_)
+    for order, whole in (
+        (rising, True),
+        (rising[::-1], True),
+        (np.argsort(-ratio, kind="stable"), False),
+    ):
+        seen, other_seen = (c.sum(axis=0) if whole else c[1] for c in (counts, others))
+        k, other_k = np.cumsum(seen[order]), np.cumsum(other_seen[order])
+        scores = predicted(k, max(k[-1], 1), other_k, max(other_k[-1], 1), claim)
+        member = np.zeros(len(rising), np.bool_)
         member[order[: int(np.argmax(scores)) + 1]] = True
         found[member.tobytes()] = member
     return list(found.values())

@@ -26,6 +26,7 @@ Pair = tuple[int, int]
 
 _MOST_INPUTS = 16
 _MOST_PAIRS = 4
+_MOST_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ class Subject:
     def statistics(self, pair: Pair, views: Views) -> list[Statistic]:
         """Every column, what is known of the law, and what the runs to choose on suggest."""
         width = views.chosen[0].shape[1]
-        names = (
-            ["the output"] if width == 1 else [f"element {j} of the output" for j in range(width)]
-        )
-        columns = [Statistic(name, _column(j)) for j, name in enumerate(names)]
+        title = "the output" if width == 1 else "element {} of the output"
+        # Of wide outputs one pair tells about all elements; the others have their joint statistics.
+        shown = range(width) if width <= _MOST_COLUMNS or pair == self.pairs[0] else ()
+        columns = [Statistic(title.format(j), _column(j)) for j in shown]
         found = columns + self.joint(*pair)
         if not self.coded and width > 1:
             found += _directions(views)
@@ -76,9 +77,8 @@ class Subject:
             lambda rows: (rows[:, :width] != rows[:, width:]).sum(axis=1),
         )
         if not self.coded:
-            gaps = [
-                Statistic(f"difference of the elements {j}", _gap(j, width)) for j in range(width)
-            ]
+            shown = range(width) if width <= _MOST_COLUMNS else (0, width - 1)
+            gaps = [Statistic(f"difference of the elements {j}", _gap(j, width)) for j in shown]
             return [unequal, *gaps]
         most = int(max(part.max() for part in views.chosen)) + 1
         if width > 1 or most > 64:
