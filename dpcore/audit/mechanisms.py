@@ -20,7 +20,7 @@ __all__ = ["mechanism", "run_audit"]
 Array = npt.NDArray[Any]
 
 _CELLS = 1 << 25  # outputs held at a time
-_SHORT = 3_000, 8_000  # least and most calls on short arrays
+_SHORT = 3_000, 5_000  # least and most calls on short arrays
 _LONGEST = 40
 _LAGS = (1, 2, 8, 16, 64, 256, 1024, 4096, 65536)
 
@@ -92,7 +92,7 @@ def mechanism(
     Cost
     ----
     About twice `trials` runs of the mechanism, some 10**6 per second for local mechanisms, and
-    3,000 to 8,000 calls on short arrays, the more the greater epsilon is.
+    3,000 to 5,000 calls on short arrays, the more the greater epsilon is.
 
     Examples
     --------
