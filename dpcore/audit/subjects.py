@@ -12,9 +12,9 @@ import numpy.typing as npt
 from dpcore.audit.result import Claim
 from dpcore.audit.search import Statistic, Views, predicted
 from dpcore.errors import ParameterError
+from dpcore.local.base import Mechanism
 from dpcore.local.categorical import GRR, OUE
 from dpcore.local.duchi_multi import DuchiMulti
-from dpcore.local.mechanisms import Mechanism
 from dpcore.local.schema import Categorical, Numeric
 from dpcore.local.tuples import Tuple
 from dpcore.noise import Noise
