@@ -61,7 +61,7 @@ def _account(given: argparse.Namespace) -> None:
 def _audit(given: argparse.Namespace) -> int:
     from dpcore.audit import shipped
 
-    trials = (400_000 if given.trials is None else given.trials) // (10 if given.quick else 1)
+    trials = (300_000 if given.trials is None else given.trials) // (10 if given.quick else 1)
     jobs, audits = list(shipped.run(trials)), []
     for i, (name, job) in enumerate(jobs, 1):
         if sys.stderr.isatty():

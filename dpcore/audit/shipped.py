@@ -6,18 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import dpcore
 from dpcore import local
 from dpcore.audit.mechanisms import mechanism
 from dpcore.audit.result import Audit
 from dpcore.noise import Noise
+from dpcore.proportions import release_label_counts
 
 __all__ = ["plot", "run", "table"]
 
 Job = Callable[[int], Audit]
 
 _DELTA = 1e-5
-_SLOW = 50  # a call of an aggregate takes as long as so many runs of a batch
+_SLOW = 60  # a call of an aggregate takes as long as so many runs of a batch
 
 
 def jobs(noise: Noise | None = None) -> list[tuple[str, Job]]:
@@ -26,11 +29,11 @@ def jobs(noise: Noise | None = None) -> list[tuple[str, Job]]:
     Losses differ, so that small, middling and large ones are covered.
     """
     source = Noise() if noise is None else noise
-    return [*_local(source), *_central(source), *_aggregates(source)]
+    return [*_local(source), *_central(source), *_label_counts(source), *_aggregates(source)]
 
 
 def run(
-    trials: int = 400_000, noise: Noise | None = None
+    trials: int = 300_000, noise: Noise | None = None
 ) -> Iterator[tuple[str, Callable[[], Audit]]]:
     """Names, and what to call for the audit of each: so that progress can be shown.
 
@@ -45,8 +48,6 @@ def run(
 
 
 def _local(noise: Noise) -> Iterator[tuple[str, Job]]:
-    numbers = [local.make(name, 1.0) for name in local.NAMES]
-    numbers += [local.HybridJoint(4.0, 0.0, 100.0), local.Duchi(0.25)]
     schema: list[Any] = [
         local.Numeric("a", 0, 1),
         local.Numeric("b", -5, 5),
@@ -54,6 +55,8 @@ def _local(noise: Noise) -> Iterator[tuple[str, Job]]:
         local.Categorical("d", 40),
     ]
     others: list[tuple[str, Any]] = [
+        ("duchi, small loss", local.Duchi(0.25)),
+        ("hm-j, large loss", local.HybridJoint(4.0, 0.0, 100.0)),
         ("grr", local.GRR(1.0, 8)),
         ("oue", local.OUE(1.0, 16)),
         ("duchi-multi", local.DuchiMulti(1.0, 4)),
@@ -61,7 +64,7 @@ def _local(noise: Noise) -> Iterator[tuple[str, Job]]:
         ("tuple, 2 of 4", local.Tuple(schema, 3.0, k=2)),
         ("split-budget", local.SplitBudget(schema[:3], 2.0)),
     ]
-    for name, m in [*((m.name, m) for m in numbers), *others]:
+    for name, m in [*((name, local.make(name, 1.0)) for name in local.NAMES), *others]:
         yield f"local {name}", partial(_audit_local, m, noise, f"local {name}")
 
 
@@ -90,6 +93,23 @@ def _central(noise: Noise) -> Iterator[tuple[str, Job]]:
         ("gaussian, floats", gaussian, floats, {"mu": 1.001 / sigma, "delta": _DELTA}),
     ):
         yield name, partial(_audit_release, release, inputs, name, {**claim, **options})
+
+
+def _label_counts(noise: Noise) -> Iterator[tuple[str, Job]]:
+    changed = {"replace": [[3, 2, 1], [2, 3, 1], [3, 1, 2]], "add-remove": [[3, 2], [3, 3]]}
+    for adjacency, inputs in changed.items():
+        call = partial(_release_label_counts, adjacency, noise.for_ledger(prepaid=True))
+        name = f"label counts, {adjacency}"
+        yield name, partial(_audit_release, call, inputs, name, {"epsilon": 1.0, "batch": True})
+
+
+def _release_label_counts(adjacency: str, noise: Noise, counts: Any) -> Any:
+    """Every run is a batch of readings of its own; sizes are public."""
+    sizes = np.full(len(counts), 6)
+    message, _ = release_label_counts(
+        counts, epsilon=1.0, adjacency=adjacency, sizes=sizes, noise=noise
+    )
+    return message.counts
 
 
 def _aggregates(noise: Noise) -> Iterator[tuple[str, Job]]:

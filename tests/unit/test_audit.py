@@ -238,7 +238,13 @@ def test_the_command_audits_everything_and_draws_it(capsys, tmp_path):
     assert lines[-1] == f"{len(shipped.jobs())} audited, 0 flagged"
     for name in (*local.NAMES, "grr", "oue", "duchi-multi", "tuple", "split-budget"):
         assert any(line.startswith(f"local {name} ") for line in lines), name
-    for name in ("laplace", "gaussian", "histogram, replace", "bounded_mean, add-remove"):
+    for name in (
+        "laplace",
+        "gaussian",
+        "label counts, replace",
+        "histogram, replace",
+        "bounded_mean, add-remove",
+    ):
         assert any(line.startswith(f"{name} ") for line in lines), name
     assert picture.read_bytes().startswith(b"\x89PNG")
 
