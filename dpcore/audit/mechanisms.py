@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore._checks import check_index
+from dpcore._release import check_noise
 from dpcore.audit.result import Audit, Claim, check_confidence, make_claim
 from dpcore.audit.search import Finding, Views, search, summarise
 from dpcore.audit.subjects import Subject, local_subject, release_subject
@@ -64,7 +65,7 @@ def mechanism(
     name : str, optional
         What to call it.
     noise : Noise, optional
-        For local mechanisms: the source; a secure one by default.
+        For local mechanisms: the source, not a pinned stream; a secure one by default.
     random_state : int
         Seed of the order of the inputs.
 
@@ -121,8 +122,10 @@ def mechanism(
         if loss is None and mu is None:
             raise ParameterError("The 'inputs' parameter must be given for a callable.")
         claim = make_claim(loss, delta, mu)
-        source = (Noise() if noise is None else noise).for_ledger(prepaid=True)
-        subject = local_subject(m, source, claim, count)
+        source = check_noise(noise)
+        if source.pinned:
+            raise ParameterError("The 'noise' parameter must not be a pinned stream.")
+        subject = local_subject(m, source.for_ledger(prepaid=True), claim, count)
     return run_audit(subject, claim, count, level, random_state, name)
 
 

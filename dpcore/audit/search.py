@@ -62,8 +62,10 @@ class Finding:
     def estimate(self, claim: Claim) -> float:
         """An upper bound on every lower bound: what the shares themselves say."""
         p, q = self.k / self.n, self.other_k / self.other_n
+        if p <= q:
+            return -np.inf
         if claim.mu is not None:
-            return quantile(p) - quantile(q) if p > 0 else -np.inf
+            return quantile(p) - quantile(q)
         return float(np.log(p - claim.delta) - np.log(q or 1e-300)) if p > claim.delta else -np.inf
 
 

@@ -252,14 +252,14 @@ def _of_record(m: Tuple, noise: Noise, claim: Claim, trials: int) -> Subject:
         """A column per attribute, 0 where it is not reported; then one per bit of long lists."""
         reports = m.encode({name: column[which] for name, column in records.items()}, noise=noise)
         index = np.asarray(reports.index).astype(np.intp)
-        table = np.zeros((len(which), m.d), np.int64)
-        np.put_along_axis(table, index, np.asarray(reports.code).astype(np.int64) + 1, axis=1)
+        table = np.zeros((len(which), m.d), np.int32)
+        np.put_along_axis(table, index, np.asarray(reports.code).astype(np.int32) + 1, axis=1)
         parts = [table]
         for j, oracle in unary.items():
             bits = np.unpackbits(
                 np.asarray(reports.bits[j]), axis=1, count=oracle.n_categories, bitorder="little"
             )
-            part = np.zeros((len(which), oracle.n_categories), np.int64)
+            part = np.zeros((len(which), oracle.n_categories), np.int32)
             part[np.flatnonzero((index == j).any(axis=1))] = bits + 1
             parts.append(part)
         return np.concatenate(parts, axis=1)

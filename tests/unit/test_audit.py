@@ -165,6 +165,13 @@ def test_more_tests_lower_the_bound():
     assert many.lower_bound == expected
 
 
+def test_a_set_of_everything_does_not_hide_the_others():
+    """Its shares are both 1, which have no quantiles."""
+    findings = [Finding("all", 100, 100, 100, 100), Finding("x", 5000, 10_000, 1000, 10_000)]
+    for order in (findings, findings[::-1]):
+        assert summarise("a", Claim(1.0, 1e-5, mu=0.5), order, 1 - ALPHA, 1).worst == "x"
+
+
 # The interface
 
 
@@ -209,6 +216,8 @@ def test_an_audit_of_a_local_mechanism_is_not_charged(tmp_path):
         ((local.Duchi(1.0),), {"confidence": 1}, "confidence"),
         ((local.Duchi(1.0),), {"delta": -0.1}, "delta"),
         ((local.Duchi(1.0),), {"epsilon": 0}, "epsilon"),
+        ((local.Duchi(1.0),), {"noise": 3}, "noise"),
+        ((local.Duchi(1.0),), {"noise": dpcore.Noise.insecure(1).stream("a")}, "noise"),
         ((local.Duchi(1.0), [0, 1]), {"epsilon": 1}, "m"),
         ((len,), {}, "inputs"),
         ((len,), {"epsilon": 1}, "m"),
