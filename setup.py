@@ -28,6 +28,7 @@ EXTENSIONS = {
     "dpcore_ext.encode": ("bindings/encode.pyx", c_files("encode.c")),
     "dpcore_ext.labeling": ("bindings/labeling.pyx", c_files("labeling.c")),
     "dpcore_ext.pack": ("bindings/pack.pyx", c_files("pack.c")),
+    "dpcore_ext.secagg": ("bindings/secagg.pyx", c_files("mask.c", "shamir.c")),
     "dpcore_ext.sample": ("bindings/sample.pyx", c_files("fixed.c", "sample.c")),
 }
 

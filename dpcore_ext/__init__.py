@@ -1,5 +1,5 @@
 """The native core of dpcore: everything that `dpcore` may use of it, and nothing else."""
 
-from dpcore_ext import cluster, encode, errors, labeling, pack, rng, sample
+from dpcore_ext import cluster, encode, errors, labeling, pack, rng, sample, secagg
 
-__all__ = ["cluster", "encode", "errors", "labeling", "pack", "rng", "sample"]
+__all__ = ["cluster", "encode", "errors", "labeling", "pack", "rng", "sample", "secagg"]

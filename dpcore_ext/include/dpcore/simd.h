@@ -71,6 +71,11 @@ typedef struct dpc_kernels {
     /* out += a^T b for a (n_rows * n_a) and b (n_rows * n_b), summed in the order of rows. */
     void (*cross)(const double *a, const double *b, size_t n_rows, size_t n_a, size_t n_b,
                   double *out);
+
+    /* acc[i] plus or minus word i of the keystream of (key, nonce 0) from block `counter` on,
+     * modulo the word size; words are little-endian. Does not depend on the words in time. */
+    void (*mask_u32)(const dpc_key_t *key, uint64_t counter, int negative, uint32_t *acc, size_t n);
+    void (*mask_u64)(const dpc_key_t *key, uint64_t counter, int negative, uint64_t *acc, size_t n);
 } dpc_kernels_t;
 
 /* The table in use. */
