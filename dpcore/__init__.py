@@ -44,6 +44,7 @@ __all__ = [
     "local",
     "proportions",
     "random",
+    "secure",
     "series",
     "set_num_threads",
     "wire",
@@ -58,6 +59,7 @@ _ON_DEMAND = (
     "learners",
     "local",
     "proportions",
+    "secure",
     "series",
     "wire",
 )

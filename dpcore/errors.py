@@ -8,7 +8,10 @@ from dpcore_ext.errors import (
     InsecureNoiseError,
     LedgerError,
     ParameterError,
+    ProtocolError,
+    RefusedError,
     RepeatedReleaseError,
+    RoundAbortedError,
     WireFormatError,
 )
 
@@ -20,6 +23,9 @@ __all__ = [
     "InsecureNoiseError",
     "LedgerError",
     "ParameterError",
+    "ProtocolError",
+    "RefusedError",
     "RepeatedReleaseError",
+    "RoundAbortedError",
     "WireFormatError",
 ]

@@ -11,7 +11,10 @@ __all__ = [
     "InsecureNoiseError",
     "LedgerError",
     "ParameterError",
+    "ProtocolError",
+    "RefusedError",
     "RepeatedReleaseError",
+    "RoundAbortedError",
     "WireFormatError",
     "raise_status",
 ]
@@ -47,6 +50,18 @@ class LedgerError(DPCoreError, OSError):
 
 class RepeatedReleaseError(DPCoreError, RuntimeError):
     """A release that may be drawn once only was asked for again."""
+
+
+class ProtocolError(DPCoreError, RuntimeError):
+    """A protocol between several parties cannot go on."""
+
+
+class RefusedError(ProtocolError):
+    """A party was asked for what could expose its data; it sent nothing and kept its state."""
+
+
+class RoundAbortedError(ProtocolError):
+    """A round ended without a result; nothing can be learned from what was sent."""
 
 
 class EntropyError(DPCoreError, OSError):
