@@ -32,7 +32,6 @@ from dpcore.secure.messages import (
     Shares,
     Survivors,
     from_bits,
-    to_bits,
 )
 from dpcore.secure.parameters import Parameters
 from dpcore.secure.ring import add_masks

@@ -214,7 +214,7 @@ def security(
         raise ParameterError(
             "The 'corrupt' and 'dropout' parameters must be fractions, 'degree' less than 'n'."
         )
-    n_corrupt, n_dropped = (math.ceil(n * share) for share in shares)
+    n_corrupt, n_dropped = (math.ceil(round(n * share, 6)) for share in shares)
     holders = degree + 1
     threshold = threshold_of(holders, server)
     max_corrupt = 2 * threshold - holders - 1 if server == "malicious" else threshold - 1
@@ -287,4 +287,4 @@ def always_connected(graph: npt.NDArray[np.int64], least_honest: int) -> bool:
     # Mixing lemma: a group in which all keep `least_honest` has this share of all at least, and two
     # groups of that share have an edge between them.
     share = (least_honest - second) / (degree - second)
-    return share > 0 and share * degree > second * (1 - share)
+    return bool(share > 0 and share * degree > second * (1 - share))

@@ -113,7 +113,7 @@ class Message:
             raise WireFormatError("The message is of another kind than this stage takes.")
         if zero:
             raise WireFormatError("The message has reserved bits set.")
-        if cls.FROM_SERVER != (sender == SERVER):
+        if (sender == SERVER) != cls.FROM_SERVER:
             raise WireFormatError("The message comes from the wrong side.")
         body, rest = [], bytes(view[_HEADER.size :])
         for item in fields(cls)[3:]:
@@ -141,12 +141,12 @@ def _decode(data: bytes, kind: Any) -> tuple[Any, bytes]:
     if len(data) < end:
         raise WireFormatError("The message is truncated: it is shorter than its lengths say.")
     body = data[_COUNT.size : end]
-    value = body if kind is bytes else np.frombuffer(body, kind)
-    if kind is not bytes and "position" in (kind.names or ()):
-        positions = value["position"].astype(np.int64)
-        if (np.diff(positions) <= 0).any():
-            raise WireFormatError("The message has positions that do not increase.")
-    return value, data[end:]
+    if kind is bytes:
+        return body, data[end:]
+    table: Table = np.frombuffer(body, kind)
+    if "position" in kind.names and (np.diff(table["position"].astype(np.int64)) <= 0).any():
+        raise WireFormatError("The message has positions that do not increase.")
+    return table, data[end:]
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,7 +116,9 @@ def honest_survivors(min_survivors: int, honest_fraction: float) -> int:
     fraction = exact(honest_fraction, "honest_fraction")
     if not 0 < fraction <= 1:
         raise ParameterError("The 'honest_fraction' parameter must lie between 0 and 1.")
-    return math.ceil(fraction * check_index(min_survivors, "min_survivors", least=1))
+    # Rounded first: a fraction of 0.1 is a little more as a float, and must not count for more.
+    survivors = check_index(min_survivors, "min_survivors", least=1)
+    return max(1, math.ceil(round(fraction * survivors, 6)))
 
 
 def share_sigma(sigma: float, honest: int) -> Fraction:

@@ -99,7 +99,8 @@ class FixedPoint:
     def sensitivity(self, distance: Any, dimension: int) -> Fraction:
         """An upper bound, in units, of the l2 distance of two encodings of vectors so far apart."""
         root = math.isqrt(dimension << 64) + 1
-        return exact(distance, "distance") * 2**self.fraction_bits + Fraction(root, 1 << 32)
+        units: Fraction = exact(distance, "distance") * 2**self.fraction_bits
+        return units + Fraction(root, 1 << 32)
 
     def quantize(self, x: npt.ArrayLike, name: str = "x") -> npt.NDArray[np.int64]:
         """x clamped to the bound, to the nearest unit, as integers."""

@@ -199,7 +199,7 @@ class Server:
         if len(message.words) != self._sum.nbytes:
             raise WireFormatError("The message must hold a word for each element.")
         words = np.frombuffer(message.words, self._sum.dtype)
-        self._sum += words
+        np.add(self._sum, words, out=self._sum)
         return words[:0]
 
     def _take_confirmation(self, sender: int, message: Message) -> Table:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dpcore._checks import check_choice, check_data, check_index
 from dpcore._parallel import set_num_threads
 from dpcore._release import check_noise
-from dpcore.errors import ParameterError
+from dpcore.errors import ParameterError, RefusedError
 from dpcore.noise import Noise
 from dpcore.secure.client import Client
 from dpcore.secure.keys import Identity
@@ -113,7 +112,7 @@ class Cohort:
         Raises
         ------
         RoundAbortedError
-            If too few clients are left.
+            If too few clients are left. A client that refuses counts as gone.
         """
         data = check_data(vectors, "vectors", dimensions=2)
         if data.shape != (self.n_clients, self.parameters.dimension):
@@ -174,7 +173,10 @@ class _Here:
         stage, inbox, rows = self._asked
         for number, text in inbox.items():
             arguments = (text, rows[number]) if stage == "mask" else (text,)
-            answer = getattr(self._clients[number], stage)(*arguments)
+            try:
+                answer = getattr(self._clients[number], stage)(*arguments)
+            except RefusedError:  # to a server it is one more that fell silent
+                continue
             if answer is not None:
                 yield number, answer
 
@@ -187,8 +189,7 @@ class _Elsewhere:
 
     def __init__(self, clients: dict[int, Client]) -> None:
         self.numbers = list(clients)
-        kinds = multiprocessing.get_all_start_methods()
-        context = multiprocessing.get_context("fork" if "fork" in kinds else "spawn")
+        context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, clients), daemon=True)
         self._process.start()
