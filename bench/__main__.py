@@ -22,7 +22,7 @@ from bench.runner import (
     write,
 )
 
-SUITES = ("noise", "local", "accounting", "llp")
+SUITES = ("noise", "local", "accounting", "llp", "secure")
 
 
 def run(rows: list[Row]) -> list[dict[str, Any]]:
