@@ -12,11 +12,11 @@ def suggest_parameters(
 ) -> tuple[int, int]:
     """A batch size and a number of clusters by rule, from public numbers alone.
 
-    A cluster that fills its batches changes the squared error by about n_rows / (b K) when it is
-    labelled wrongly, and the noise moves that by sqrt(2) (scale / b) times its root: the ratio is
-    sqrt(n_rows b / (4 K scale^2)). The rule takes 16 clusters and the smallest batch, a power of
-    two from 8, that makes it 2; where batches would become fewer than four per cluster it takes
-    fewer clusters, down to two per label.
+    A cluster that fills its batches raises the squared error by about 2 n_rows / (b K) when it is
+    labelled wrongly; noise moves that by a standard deviation of 4 (scale / b) times the root of
+    n_rows / (b K). Their ratio is sqrt(n_rows b / (4 K scale^2)). The rule takes 16 clusters and
+    the smallest batch, a power of two from 8, that makes it 2; where batches would become fewer
+    than four per cluster it takes fewer clusters, down to two per label.
 
     Parameters
     ----------
