@@ -239,7 +239,7 @@ def release_label_counts(
         A reading changes its label (l1 sensitivity 2), or exists or not (sensitivity 1).
     noise : Noise, optional
         Source of randomness. On a pinned stream the noise of a cell is fixed by the node, the
-        scheme, the batch's number and the label: name the data set in the stream.
+        scheme, the period, the batch's number and the label: name the data set in the stream.
     node : int, str or bytes
         Who releases.
     slots : array_like of int, optional
@@ -304,7 +304,8 @@ def release_label_counts(
     source = check_noise(noise)
     if register is not None:
         register.claim(node, numbers.tolist(), scheme)
-    stream = (source if source.pinned else source.release("label counts")).stream(node, scheme)
+    pinned = source if source.pinned else source.release("label counts")
+    stream = pinned.stream(node, scheme, period)
     if ledger_in_force() is not None:
         repeat = "same" if source.pinned else "raise"
         _reserve(ledger_in_force(), event, stream, repeat, (node, period, scheme), numbers.tolist())

@@ -85,7 +85,7 @@ class LabelProportionNetwork(BaseEstimator):
         Runs of k-means.
     noise : Noise, optional
         Source of the noise; on a pinned stream it is a function of the key, the node's id, the
-        scheme, the batch and the label.
+        scheme (bins, width, horizon, batch size), the period, the batch and the label.
     period : str
         Name of the time that the series covers, for a ledger: periods must not overlap.
     random_state : int

@@ -243,6 +243,7 @@ def test_pinned_noise_hangs_on_node_scheme_and_time_alone():
     assert (draw(range(10, 20), node="a") != whole).any()
     assert (draw(range(10), node="b") != whole).any()
     assert (draw(range(10), node="a", scheme="other") != whole).any()
+    assert (draw(range(10), node="a", period="december") != whole).any()
 
 
 def test_fresh_noise_differs_between_calls():
