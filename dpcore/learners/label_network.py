@@ -72,9 +72,9 @@ class LabelProportionNetwork(BaseEstimator):
     own : {"exact", "noisy", "none"}
         What a node takes as its own table: exact counts, which do not leave it; the noisy ones that
         it sent; or none, as if it had no labels.
-    vote : {"median", "majority"}
-        How the labelings of a node are joined; see `LabelProportionClassifier`. Bins are ordered,
-        and under noise the median of labels errs less than the commonest one.
+    vote : {"median", "majority", "joint"}
+        How the tables of a node are joined; see `LabelProportionClassifier`. Bins are ordered, and
+        under noise the median of labels errs less than the commonest one.
     exchange_tables : bool
         False for own tables alone: nothing is sent then.
     model : {"proportions", "majority", "persistence", "centroid", "supervised", "knn"}

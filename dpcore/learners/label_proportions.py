@@ -60,8 +60,9 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         occurs in the labels where `fit` is given labels.
     own : int or None
         Which table decides ties of the vote; the lowest label does without.
-    vote : {"majority", "median"}
-        "median" is for labels that are ordered.
+    vote : {"majority", "median", "joint"}
+        "median" is for labels that are ordered. "joint" labels the clusters once, by the mean of
+        all tables: it lowers the noise of tables that describe the same, and blurs others.
     n_init, max_iter, tol
         As for `dpcore.cluster.kmeans`.
     standardize : bool
@@ -217,11 +218,14 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         cache: dict[str, Clustering] | None = None,
     ) -> LabelProportionClassifier:
         """Fit to checked arrays: a function of the first four and of the parameters alone."""
-        check_choice(self.vote, "vote", ("majority", "median"))
+        check_choice(self.vote, "vote", ("majority", "median", "joint"))
         check_choice(self.labeling, "labeling", ("search", "monotone", "exact", "auto"))
         n_tables, n_batches, _ = targets.shape
         if self.own is not None:
             check_index(self.own, "own", limit=n_tables)
+        own = self.own
+        if self.vote == "joint":
+            targets, own = targets.mean(axis=0, keepdims=True), None
         n_clusters = min(check_index(self.n_clusters, "n_clusters", least=1), len(X))
         self._mean: Any = 0.0
         self._scale: Any = 1.0
@@ -250,9 +254,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
             random_state=search_seed,
         )
         self.labelings_, self.losses_ = result.labels, result.losses
-        self.votes_, self._decision = vote_table(
-            result.labels, targets.shape[2], self.own, self.vote
-        )
+        self.votes_, self._decision = vote_table(result.labels, targets.shape[2], own, self.vote)
         self.privacy_ = Privacy(np.inf, 0.0, "row", "replace", (), _NOT_COVERED, private=False)
         return self
 

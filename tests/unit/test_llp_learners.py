@@ -99,6 +99,16 @@ def test_votes_ties_and_medians():
     assert vote_table(labelings, 5, None, "median")[1].tolist() == [0, 0, 2, 1]
 
 
+def test_joint_tables_are_averaged_before_they_are_fitted():
+    X, _, batches, _ = toy(6)
+    random = np.random.default_rng(0)
+    tables = random.dirichlet(np.ones(5), (3, 93))
+    joint = LabelProportionClassifier(vote="joint", random_state=0).fit(X, tables, batches)
+    mean = LabelProportionClassifier(random_state=0).fit(X, tables.mean(axis=0), batches)
+    assert (joint.labelings_ == mean.labelings_).all()
+    assert (joint.predict(X) == mean.predict(X)).all()
+
+
 def test_monotone_labels_do_not_decrease_with_the_ordering_feature():
     X, y, batches, _ = toy(7)
     counts = np.stack([np.bincount(y[batches == i], minlength=5) / 32 for i in range(93)])

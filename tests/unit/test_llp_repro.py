@@ -52,7 +52,7 @@ def test_nodes_are_chosen_by_flow_and_completeness(directory):
 
 def test_a_study_measures_noise_free_and_private_networks(directory):
     [path] = find(directory)
-    study = Study(load(path, 2), n_folds=3, n_draws=2)
+    study = Study(load(path, 2), n_folds=3, n_draws=2, n_bar_draws=2)
     free = study.accuracy("relative", epsilon=None)
     private = study.accuracy("relative", epsilon=5.0)
     literal = study.accuracy("relative", epsilon=None, **LITERAL)

@@ -71,6 +71,10 @@ GAINS = {
         "neighbours only, p-LLP 2/eps",
         "neighbours only, p-LLP 2/eps, majority",
     ),
+    "joint tables in place of a vote, neighbours only, 2/eps": (
+        "neighbours only, p-LLP 2/eps, joint",
+        "neighbours only, p-LLP 2/eps",
+    ),
 }
 
 
@@ -163,7 +167,8 @@ def _city(city: str, found: dict[str, Any]) -> list[str]:
         f"## {city}",
         "",
         f"{found['targets']} target nodes of {found['nodes']}, {found['folds']} folds, "
-        f"{found['draws']} draws. A message is {sent['bytes_per_message']:.0f} bytes: "
+        f"{found['draws']} draws ({found['draws of judged rows']} for rows that a bar is about, on "
+        f"relative bins). A message is {sent['bytes_per_message']:.0f} bytes: "
         f"{sent['numbers_per_message']:.0f} numbers in place of {sent['labels_per_node']:.0f} "
         f"labels, {sent['numbers_saved']:.1f} times fewer. Gaps cost "
         f"{100 * sent['rows_lost_to_gaps']:.1f} % of the rows.",
