@@ -17,6 +17,7 @@ Each function returns the smallest double for which its claim holds.
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Rational, Real
 
 from dpcore.errors import ParameterError
@@ -194,9 +195,7 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0) ->
     exact_epsilon = _exact(epsilon, "epsilon", "gaussian_sigma")
     exact_delta = _exact(delta, "delta", "gaussian_sigma", below=1)
     reach = _exact(sensitivity, "sensitivity", "gaussian_sigma")
-    sigma = _smallest_double(
-        lambda scale: scale > 0 and _is_private(reach / scale, exact_epsilon, exact_delta)
-    )
+    sigma = _smallest_sigma(exact_epsilon, exact_delta, reach)
     if sigma == math.inf:
         raise ParameterError(
             "The 'sensitivity' parameter of gaussian_sigma must be small enough for the noise "
@@ -221,6 +220,12 @@ def _exact(value: object, name: str, function: str, *, below: float = math.inf) 
     )
 
 
+@lru_cache(maxsize=256)
+def _smallest_sigma(epsilon: Fraction, delta: Fraction, reach: Fraction) -> float:
+    return _smallest_double(lambda scale: scale > 0 and _is_private(reach / scale, epsilon, delta))
+
+
+@lru_cache(maxsize=256)
 def _smallest_epsilon(mu: Fraction, delta: Fraction) -> float:
     return _smallest_double(lambda epsilon: _is_private(mu, epsilon, delta))
 
