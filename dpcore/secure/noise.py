@@ -21,6 +21,7 @@ from typing import Any
 
 from dpcore._checks import check_index, check_positive, exact
 from dpcore._laws import MAX_SIGMA
+from dpcore.accounting import ZCDPEvent, zcdp_epsilon
 from dpcore.errors import ParameterError
 from dpcore.secure.ring import FixedPoint
 
@@ -30,7 +31,6 @@ __all__ = [
     "distributed_gaussian",
     "honest_survivors",
     "share_sigma",
-    "zcdp_epsilon",
 ]
 
 LEAST_SIGMA = 2  # below it sums of shares are visibly not Gaussian
@@ -104,7 +104,24 @@ class DistributedGaussian:
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The privacy loss of so many rounds together, at a failure probability delta."""
-        return zcdp_epsilon(self.rho * rounds, delta)
+        return zcdp_epsilon(self.rho * rounds * _UP, delta)
+
+    def event(self, *, unit: str, adjacency: str, rounds: int = 1) -> ZCDPEvent:
+        """What a client's ledger is charged for so many rounds.
+
+        Examples
+        --------
+        >>> plan = DistributedGaussian(Fraction(2), 100, Fraction(5), 10)
+        >>> round(plan.event(unit="client", adjacency="replace").rho, 6)
+        0.03125
+        """
+        return ZCDPEvent(
+            mechanism="distributed discrete Gaussian",
+            rho=self.rho,
+            adjacency=adjacency,
+            unit=unit,
+            count=rounds,
+        )
 
 
 def honest_survivors(min_survivors: int, honest_fraction: float) -> int:
@@ -137,35 +154,6 @@ def share_sigma(sigma: float, honest: int) -> Fraction:
     if share < LEAST_SIGMA:
         raise ParameterError("The 'sigma' parameter must give shares of at least 2 units.")
     return share
-
-
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """An epsilon for which rho-zCDP implies (epsilon, delta)-DP.
-
-    Canonne, Kamath and Steinke (2020), proposition 12: every order alpha > 1 gives one, and the
-    best of a search is returned.
-
-    Examples
-    --------
-    >>> 4.0 < zcdp_epsilon(0.5, 1e-5) < 4.9
-    True
-    """
-    chance = exact(delta, "delta")
-    if not 0 < chance < 1:
-        raise ParameterError("The 'delta' parameter must lie between 0 and 1.")
-
-    def at(log_order: float) -> float:
-        order = 1 + math.exp(log_order)
-        fixed = -math.log(float(chance)) - math.log(order)
-        return order * rho + fixed / (order - 1) + math.log1p(-1 / order)
-
-    low, high = -10.0, 30.0
-    for _ in range(200):
-        third = (high - low) / 3
-        low, high = (
-            (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
-        )
-    return max(0.0, at(low) + 1e-9)
 
 
 def distributed_gaussian(

@@ -1,13 +1,15 @@
 """What a client refuses, one test each: nothing is sent, and its state stays as it was."""
 
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
 from secure_support import Run, changed, parameters, roster_of
 
-from dpcore.errors import ParameterError, RefusedError, WireFormatError
-from dpcore.secure import Client, Identity
+import dpcore
+from dpcore.errors import BudgetExceededError, ParameterError, RefusedError, WireFormatError
+from dpcore.secure import Client, DistributedGaussian, Identity
 from dpcore.secure.messages import (
     SERVER,
     Begin,
@@ -241,6 +243,27 @@ def test_an_insufficient_budget():
     client = again.clients[0]
     refuses(client, lambda: client.mask(again.inbox[0], again.x[0]), "budget", NoBudgetError)
     assert client.phase == "shared"
+
+
+def test_a_real_ledger_is_charged_once_a_round_and_ends_it(tmp_path):
+    plan = DistributedGaussian(Fraction(2), 3, Fraction(4), 4)
+    budget = plan.epsilon(1e-6, rounds=2)
+    ledgers = [
+        dpcore.Ledger(tmp_path / f"{i}.sqlite", epsilon=budget, delta=1e-6) for i in range(5)
+    ]
+    event = plan.event(unit="client", adjacency="replace")
+    run = Run(5, parameters(noise_sigma=2))
+    for ledger, client in zip(ledgers, run.clients.values(), strict=True):
+        client._charge = lambda session, number, ledger=ledger: ledger.reserve(
+            event, key=(session, number)
+        )
+    run.until("done")
+    Run(5, run.p, clients=run.clients, number=2).until("done")
+    assert [len(ledger.entries) for ledger in ledgers] == [2] * 5
+    third = Run(5, run.p, clients=run.clients, number=3).until("mask")
+    client = third.clients[0]
+    text = third.inbox[0]
+    refuses(client, lambda: client.mask(text, third.x[0]), "budget", BudgetExceededError)
 
 
 def test_a_vector_of_another_length_is_not_charged():
