@@ -8,9 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from dpcore._checks import check_choice, check_index, exact
+from dpcore._laws import MAX_SIGMA
 from dpcore.errors import ParameterError, WireFormatError
 from dpcore.secure.graph import SERVERS, threshold_of
 from dpcore.secure.keys import digest
+from dpcore.secure.noise import LEAST_SIGMA
 from dpcore.secure.ring import FixedPoint
 
 __all__ = ["LEAST_SURVIVORS", "Parameters"]
@@ -51,7 +53,7 @@ class Parameters:
         See `choose_degree`.
     noise_sigma : float, int or Fraction
         Standard deviation, in units of 2**-fraction_bits, of the discrete Gaussian noise that each
-        client adds; 0 means none. See `dpcore.secure.noise`.
+        client adds, 2 at least; 0 means none. See `dpcore.secure.noise`.
 
     Privacy
     -------
@@ -105,8 +107,8 @@ class Parameters:
             if self.degree % 2:
                 raise ParameterError("The 'degree' parameter must be even.")
         put("noise_sigma", exact(self.noise_sigma, "noise_sigma"))
-        if self.noise_sigma < 0:
-            raise ParameterError("The 'noise_sigma' parameter must not be negative.")
+        if self.noise_sigma and not LEAST_SIGMA <= self.noise_sigma <= MAX_SIGMA:
+            raise ParameterError("The 'noise_sigma' parameter must be 0, or from 2 to 2**36 units.")
         if not self.fixed_point.holds(self.max_clients, self.noise_sigma):
             raise ParameterError(
                 "The 'max_clients' parameter must be at most what the ring holds with this bound, "

@@ -149,13 +149,21 @@ class Cohort:
 
     def _answers(
         self, stage: str, inbox: dict[int, bytes], data: npt.NDArray[Any]
-    ) -> Iterable[tuple[int, bytes]]:
+    ) -> list[tuple[int, bytes]]:
         for group in self._groups:
             mine = {number: inbox[number] for number in group.numbers if number in inbox}
             rows = {number: data[number] for number in mine} if stage == "mask" else {}
             group.ask(stage, mine, rows)
-        for group in self._groups:
-            yield from group.answers()
+        found: list[tuple[int, bytes]] = []
+        errors: list[Exception] = []
+        for group in self._groups:  # all of them, or the next round would find old answers
+            try:
+                found += group.answers()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return found
 
 
 class _Here:

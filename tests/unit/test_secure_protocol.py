@@ -8,6 +8,7 @@ from secure_support import STAGES, Run, parameters
 
 import dpcore
 from dpcore.errors import (
+    BudgetExceededError,
     DataError,
     ParameterError,
     ProtocolError,
@@ -194,6 +195,19 @@ def test_a_cohort_runs_round_after_round_also_in_processes():
             cohort.round(x, dropouts={"share": range(7)})
 
 
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_an_exhausted_budget_ends_a_round_and_not_the_cohort(n_jobs):
+    def charge(session, number):
+        if number == 1:
+            raise BudgetExceededError("The budget is spent.")
+
+    p = parameters()
+    with Cohort(p, 6, charge=charge, n_jobs=n_jobs) as cohort:
+        with pytest.raises(BudgetExceededError):
+            cohort.round(np.ones((6, 4)))
+        assert cohort.round(np.ones((6, 4))).total.tolist() == [6.0] * 4
+
+
 def test_a_cohort_checks_what_it_is_given():
     cohort = Cohort(parameters(), 5)
     for bad in (np.zeros((4, 4)), np.zeros((5, 3)), np.zeros(5)):
@@ -289,6 +303,8 @@ def test_parameters_survive_their_encoding():
         {"degree": 5},
         {"degree": 2},
         {"noise_sigma": -1},
+        {"noise_sigma": 1.9},
+        {"noise_sigma": 2.0**37},
         {"ring_bits": 32, "bound": 8, "max_clients": 4096},
         {"ring_bits": 32, "noise_sigma": 1e9},
     ],
