@@ -40,7 +40,7 @@ def check_roster(roster: Roster, parameters: Parameters, directory: Mapping[int,
         raise RefusedError("The round has more clients than 'max_clients'.")
     if (ids[1:] <= ids[:-1]).any():
         raise RefusedError("The roster must list each client once, by increasing id.")
-    if any(number not in directory for number in ids.tolist()):
+    if not directory.keys() >= set(ids.tolist()):
         raise RefusedError("The roster names a client that is not in the directory.")
     keys = entries["channel"].tolist() + entries["mask"].tolist()
     if len(set(keys)) != len(keys):
