@@ -185,6 +185,15 @@ def distributed_gaussian(
     rounds : int
         How often the same data are summed.
 
+    Privacy
+    -------
+    Nothing is released here. `sensitivity` and `honest_fraction` are the caller's claims; the
+    bound of the result is rounded up.
+
+    Cost
+    ----
+    A bisection, milliseconds.
+
     Examples
     --------
     >>> point = FixedPoint(bound=1.0, fraction_bits=16)
