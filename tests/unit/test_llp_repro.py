@@ -63,6 +63,18 @@ def test_a_study_measures_noise_free_and_private_networks(directory):
     assert study.pooled_knn("relative")["mean"] > 40
 
 
+def test_the_reasons_are_those_that_the_checks_support(recorded):
+    for city in recorded["cities"].values():
+        found = city["reasons"]
+        by_own = found["loss by clusters"]
+        assert all(by_own["noisy"][k] > 2.5 * by_own["exact"][k] for k in by_own["exact"])
+        for name, row in found["clipping by bins"].items():
+            assert (row["clipped"] > row["unclipped"]) == (name == "equal fifths")
+        for row in found["free labels"].values():
+            assert row["search, 500 starts"] < row["monotone"]
+            assert row["loss of monotone above that of search, %"] > 0
+
+
 def test_the_recorded_bars_hold_and_the_recorded_page_is_theirs(recorded, capsys):
     assert not recorded["quick"]
     assert len(recorded["cities"]) == 2

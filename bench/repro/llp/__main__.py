@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.repro.llp import report
+from bench.repro.llp import reasons, report
 from bench.repro.llp.data import find, load
-from bench.repro.llp.run import run
+from bench.repro.llp.run import run, study_of
 from bench.runner import RESULTS, machine
 
 FOLDER = RESULTS / "llp"
@@ -33,7 +33,9 @@ def main() -> int:
         parser.error("the 'data' directory holds no .npz file with count, latlon, step_minutes")
     for path in paths:
         print(f"{path.stem} ...", flush=True)
-        cities[path.stem] = run(load(path, 3 if arguments.quick else 6), quick=arguments.quick)
+        study = study_of(load(path, 3 if arguments.quick else 6), quick=arguments.quick)
+        cities[path.stem] = run(study, quick=arguments.quick)
+        cities[path.stem]["reasons"] = reasons.check(study, quick=arguments.quick)
     results = {
         "machine": machine(("numpy", "scikit-learn")),
         "quick": arguments.quick,

@@ -27,6 +27,7 @@ class City:
     """
 
     name: str
+    public: npt.NDArray[np.float64]
     series: npt.NDArray[np.float64]
     neighbours: list[list[int]]
     targets: list[int]
@@ -69,4 +70,5 @@ def load(path: Path, n_targets: int) -> City:
     public = PUBLIC_DAYS * 24 * 60 // step
     columns = counts[:, nodes[used]]
     relative = [Bins.from_history(columns[:public, j]) for j in range(len(used))]
-    return City(path.stem, columns[public:], neighbours, [place[i] for i in chosen], relative)
+    targets = [place[i] for i in chosen]
+    return City(path.stem, columns[:public], columns[public:], neighbours, targets, relative)

@@ -199,10 +199,14 @@ def traffic(study: Study) -> dict[str, float]:
     }
 
 
-def run(city: City, *, quick: bool) -> dict[str, Any]:
-    """All experiments on one city."""
+def study_of(city: City, *, quick: bool) -> Study:
     n_folds, n_draws, n_bar_draws = (5, 1, 1) if quick else (10, 5, 20)
-    study = Study(city, n_folds, n_draws, n_bar_draws)
+    return Study(city, n_folds, n_draws, n_bar_draws)
+
+
+def run(study: Study, *, quick: bool) -> dict[str, Any]:
+    """All experiments on one city."""
+    city = study.city
     values = (0.05, 0.1, 1.0) if quick else EPSILONS
     return {
         "nodes": len(city.neighbours),
