@@ -1,0 +1,211 @@
+"""What all prototype learners share: scaling, prediction, the model in the user's units."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from dpcore._checks import check_choice, check_index, check_positive
+from dpcore.errors import ParameterError
+from dpcore.learners.lvq.descent import scaled_omega
+from dpcore.learners.lvq.kernel import Model, Transfer, distances
+from dpcore.learners.lvq.public import encode_labels, resolve_bounds, resolve_classes
+from dpcore.learners.lvq.start import Start
+
+__all__ = ["MatrixMixin", "PrototypeClassifier"]
+
+Array = npt.NDArray[Any]
+
+_OFFSET = 0.25  # distance of several prototypes of a class from its mean, in radii
+
+
+class PrototypeClassifier(ClassifierMixin, BaseEstimator):
+    """Nearest prototype under a learned distance; see the learners for parameters."""
+
+    # Formulas of the defaults in the radius B and the number of features d.
+    _beta = 20.0
+    _clip_factor = 0.9
+    _rate_factor = 1.0
+    _is_private = True
+
+    def _check_input(self, X: Any, y: Any, classes: Any, *, reset: bool) -> tuple[Array, Array]:
+        """Validated data on the public scale, and positions of the labels."""
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
+        check_classification_targets(y)
+        if reset:
+            self.classes_, no_classes = resolve_classes(classes, y, loud=self._is_private)
+            self._scale, no_bounds = resolve_bounds(self.bounds, X, loud=self._is_private)
+            self._inferred = (*no_classes, *no_bounds)
+        return self._scale.apply(X), encode_labels(y, self.classes_)
+
+    def _transfer(self) -> Transfer:
+        name = check_choice(self.transfer, "transfer", ("logistic", "identity"))
+        beta = self._beta if self.beta is None else float(check_positive(self.beta, "beta"))
+        return Transfer(name, beta if name == "logistic" else 1.0)
+
+    def _public_radius(self) -> float | None:
+        return None if self.radius is None else float(check_positive(self.radius, "radius"))
+
+    def _clip(self, radius: float) -> float:
+        given = self.clip
+        return self._clip_factor / radius if given is None else float(check_positive(given, "clip"))
+
+    def _rate(self, radius: float) -> float:
+        given = self.learning_rate
+        if given is None:
+            return self._rate_factor * radius * radius
+        return float(check_positive(given, "learning_rate"))
+
+    def _omega_rate(self, d: int, clip: float) -> float:
+        return 0.0
+
+    def _omega_norm(self, d: int) -> float:
+        return math.sqrt(d)
+
+    def _first_omega(self, d: int, generator: np.random.RandomState) -> Array | None:
+        return None
+
+    def _first_model(self, start: Start, generator: np.random.RandomState) -> Model:
+        """One prototype at each class mean, or several at random about it."""
+        each = check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
+        means = np.repeat(start.means, each, axis=0)
+        if each > 1:
+            offsets = generator.standard_normal(means.shape)
+            offsets *= _OFFSET * start.radius / np.linalg.norm(offsets, axis=1, keepdims=True)
+            means = means + offsets
+        codes = np.repeat(np.arange(len(self.classes_), dtype=np.intp), each)
+        return Model(means, codes, self._first_omega(means.shape[1], generator))
+
+    def _generator(self) -> np.random.RandomState:
+        generator: np.random.RandomState = check_random_state(self.random_state)
+        return generator
+
+    def _keep(self, model: Model, start: Start) -> None:
+        self._model, self._centre = model, start.centre
+        self.radius_, self.n_records_ = start.radius, start.n_records
+        self.prototypes_ = self._scale.invert(model.prototypes + start.centre)
+        self.prototype_labels_ = self.classes_[model.codes]
+
+    def _centred(self, X: Any) -> Array:
+        check_is_fitted(self)
+        data = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        unit = self._scale.apply(data)
+        unit -= self._centre.astype(unit.dtype)
+        return unit
+
+    def _class_distances(self, X: Any) -> Array:
+        unit = self._centred(X)
+        d = distances(unit, self._model.astype(unit.dtype))
+        columns = [d[:, self._model.codes == c].min(axis=1) for c in range(len(self.classes_))]
+        return np.column_stack(columns)
+
+    def predict(self, X: Any) -> Array:
+        """Classes of the nearest prototypes."""
+        nearest = self._class_distances(X).argmin(axis=1)
+        return np.asarray(self.classes_[nearest])
+
+    def decision_function(self, X: Any) -> Array:
+        """Minus the squared distance to the nearest prototype of each class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            For two classes of shape (n_samples,): by how much the second is nearer.
+        """
+        d = self._class_distances(X)
+        return np.asarray(d[:, 0] - d[:, 1] if d.shape[1] == 2 else -d)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        # Noise costs accuracy: on a handful of records there is nothing to be had.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+class MatrixMixin:
+    """What a learned Omega adds: its shape, its relevance profile, projection and a plot."""
+
+    _beta = 10.0
+    _clip_factor = 2.0
+    _rate_factor = 0.3
+    _omega_factor = 0.25
+    _default_rank = 60
+
+    def _omega_rate(self, d: int, clip: float) -> float:
+        given = self.omega_learning_rate  # type: ignore[attr-defined]
+        if given is None:
+            return self._omega_factor * math.sqrt(d) / clip
+        return float(check_positive(given, "omega_learning_rate"))
+
+    def _omega_norm(self, d: int) -> float:
+        given = self.omega_norm  # type: ignore[attr-defined]
+        return math.sqrt(d) if given is None else float(check_positive(given, "omega_norm"))
+
+    def _first_omega(self, d: int, generator: np.random.RandomState) -> Array:
+        """The identity, or random directions of a lower rank; never of the data."""
+        kind = check_choice(
+            self.relevance,  # type: ignore[attr-defined]
+            "relevance",
+            ("matrix", "diagonal"),
+        )
+        rank = self.rank  # type: ignore[attr-defined]
+        rank = min(d, self._default_rank) if rank is None else check_index(rank, "rank", least=1)
+        if rank > d:
+            raise ParameterError("The 'rank' parameter must be at most the number of features.")
+        if kind == "diagonal":
+            return scaled_omega(np.ones(d), self._omega_norm(d))
+        omega = np.eye(d) if rank == d else generator.standard_normal((rank, d))
+        return scaled_omega(omega, self._omega_norm(d))
+
+    @property
+    def omega_(self) -> Array:
+        """Omega, of shape (rank, n_features); diagonal for GRLVQ."""
+        check_is_fitted(self)
+        omega = np.asarray(self._model.omega)  # type: ignore[attr-defined]
+        return np.diag(np.sqrt(omega)) if omega.ndim == 1 else omega
+
+    @property
+    def lambda_(self) -> Array:
+        """Omega' Omega with a trace of 1: how pairs of features enter the distance."""
+        product = self.omega_.T @ self.omega_
+        return np.asarray(product / np.trace(product))
+
+    @property
+    def relevance_(self) -> Array:
+        """The diagonal of `lambda_`: the part of each feature, summing to 1."""
+        squares = (self.omega_ * self.omega_).sum(axis=0)
+        return np.asarray(squares / squares.sum())
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.omega_.shape[0])
+
+    def transform(self, X: Any) -> Array:
+        """X on the public scale, centred and projected by Omega."""
+        unit = self._centred(X)  # type: ignore[attr-defined]
+        return np.asarray(self._model.astype(unit.dtype).project(unit))  # type: ignore[attr-defined]
+
+    def plot_relevance(self, ax: Any = None, *, n_features: int = 20) -> Any:
+        """Bars of the most relevant features, by matplotlib; returns the axes.
+
+        Post-processing of the fitted model: it costs no privacy.
+        """
+        import matplotlib.pyplot as plt
+
+        relevance = self.relevance_
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = np.array([f"x{i}" for i in range(len(relevance))])
+        shown = np.argsort(-relevance, kind="stable")[: check_index(n_features, "n_features")]
+        ax = plt.gca() if ax is None else ax
+        ax.barh([str(name) for name in names[shown]], relevance[shown])
+        ax.invert_yaxis()
+        ax.set_xlabel("relevance")
+        return ax

@@ -1,0 +1,186 @@
+"""Descent on the cost: private steps on noisy clipped sums, and the twins without privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpcore import random
+from dpcore.central import gaussian
+from dpcore.learners.lvq.kernel import Model, Sums, Transfer, clipped_sums
+from dpcore.noise import Noise
+
+__all__ = ["Schedule", "lbfgs", "noisy_sums", "private_descent", "step", "stochastic_descent"]
+
+Array = npt.NDArray[Any]
+
+# Rounding to the grid may cost this fraction of the clip norm.
+_GRID_COST = 1 / 1024
+_REACH = 2.0  # prototypes stay in this cube
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything about the steps that is fixed before the first of them.
+
+    Attributes
+    ----------
+    steps, sampling_rate
+    lot : float
+        What sums are divided by: sampling rate times the public or noisy number of records, never
+        the size of a lot.
+    clip : float
+    rate, omega_rate : float
+        Step lengths of prototypes and of Omega.
+    omega_norm : float
+        Frobenius norm that Omega is scaled to after each step.
+    transfer : Transfer
+    """
+
+    steps: int
+    sampling_rate: float
+    lot: float
+    clip: float
+    rate: float
+    omega_rate: float
+    omega_norm: float
+    transfer: Transfer
+
+
+def scaled_omega(omega: Array, norm: float) -> Array:
+    """Omega with a Frobenius norm of `norm`; weights of GRLVQ are clamped at 0 before."""
+    if omega.ndim == 1:
+        omega = np.maximum(omega, 0)
+        if not omega.any():
+            omega = np.ones_like(omega)
+        return np.asarray(omega * (norm * norm / omega.sum()))
+    size = float(np.linalg.norm(omega))
+    return np.asarray(omega * (norm / size)) if size > 0 else omega
+
+
+def step(model: Model, sums: Sums, schedule: Schedule) -> Model:
+    """The model after one step along the sums, which is post-processing of them."""
+    moved = model.prototypes - (schedule.rate / schedule.lot) * sums.prototypes
+    prototypes = np.clip(moved, -_REACH, _REACH)
+    if model.omega is None or sums.omega is None:
+        return replace(model, prototypes=prototypes)
+    omega = model.omega - (schedule.omega_rate / schedule.lot) * sums.omega
+    return replace(model, prototypes=prototypes, omega=scaled_omega(omega, schedule.omega_norm))
+
+
+def noisy_sums(sums: Sums, clip: float, multiplier: float, source: Noise) -> Sums:
+    """The sums with exact Gaussian noise on every coordinate, on a grid.
+
+    Privacy
+    -------
+    The Gaussian mechanism with a noise multiplier of at least `multiplier`, for sums of which one
+    record changes at most `clip` in l2: the sensitivity is enlarged by what rounding to the grid
+    can add, and the noise follows it.
+    """
+    parts = [sums.prototypes.ravel()]
+    if sums.omega is not None:
+        parts.append(sums.omega.ravel())
+    flat = np.concatenate(parts)
+    root = math.isqrt(flat.size - 1) + 1
+    unit = 2.0 ** math.floor(math.log2(max(clip * _GRID_COST / root, multiplier * clip / 2**34)))
+    sigma = math.nextafter(multiplier * (clip + root * unit) * (1 + 2.0**-50), math.inf)
+    noisy = gaussian(flat, sensitivity=clip, sigma=sigma, resolution=unit, noise=source, out=flat)
+    values = np.asarray(noisy).view(np.ndarray)
+    split = sums.prototypes.size
+    omega = None if sums.omega is None else values[split:].reshape(sums.omega.shape)
+    return Sums(values[:split].reshape(sums.prototypes.shape), omega, sums.cost)
+
+
+def private_descent(
+    x: Array,
+    codes: npt.NDArray[np.intp],
+    model: Model,
+    schedule: Schedule,
+    multiplier: float,
+    source: Noise,
+) -> Model:
+    """The model after all steps; every intermediate model may be published, the lots may not.
+
+    A lot is a Poisson sample by secret, exact coins, all records at a sampling rate of 1. An empty
+    lot still gets its noise and its step.
+    """
+    for t in range(schedule.steps):
+        lot, labels = x, codes
+        if schedule.sampling_rate < 1:
+            coins = random.bernoulli(schedule.sampling_rate, len(x), noise=source.stream("lot", t))
+            chosen = np.flatnonzero(np.asarray(coins))
+            lot, labels = x[chosen], codes[chosen]
+        sums = clipped_sums(
+            lot, labels, model.astype(x.dtype), clip=schedule.clip, transfer=schedule.transfer
+        )
+        noisy = noisy_sums(sums, schedule.clip, multiplier, source.stream("step", t))
+        model = step(model, noisy, schedule)
+    return model
+
+
+def stochastic_descent(
+    x: Array,
+    codes: npt.NDArray[np.intp],
+    model: Model,
+    schedule: Schedule,
+    generator: np.random.RandomState,
+) -> Model:
+    """The same schedule without noise, and without clipping where `clip` is infinite."""
+    for _ in range(schedule.steps):
+        lot, labels = x, codes
+        if schedule.sampling_rate < 1:
+            chosen = np.flatnonzero(generator.random_sample(len(x)) < schedule.sampling_rate)
+            lot, labels = x[chosen], codes[chosen]
+        sums = clipped_sums(
+            lot, labels, model.astype(x.dtype), clip=schedule.clip, transfer=schedule.transfer
+        )
+        model = step(model, sums, schedule)
+    return model
+
+
+def lbfgs(
+    x: Array,
+    codes: npt.NDArray[np.intp],
+    model: Model,
+    transfer: Transfer,
+    *,
+    max_iter: int = 200,
+) -> tuple[Model, int]:
+    """The model at a local minimum of the cost, by L-BFGS-B on the analytic gradient.
+
+    Returns
+    -------
+    (Model, int)
+        The model and the number of iterations.
+    """
+    from scipy.optimize import minimize
+
+    shape, split = model.prototypes.shape, model.prototypes.size
+
+    def unpack(flat: Array) -> Model:
+        omega = None if model.omega is None else flat[split:].reshape(model.omega.shape)
+        return replace(model, prototypes=flat[:split].reshape(shape), omega=omega)
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        sums = clipped_sums(x, codes, unpack(flat).astype(x.dtype), transfer=transfer)
+        parts = [sums.prototypes.ravel()] + ([] if sums.omega is None else [sums.omega.ravel()])
+        return sums.cost / len(x), np.concatenate(parts) / len(x)
+
+    parts = [model.prototypes.ravel()] + ([] if model.omega is None else [model.omega.ravel()])
+    first = np.concatenate(parts).astype(np.float64)
+    bounds = None
+    if model.omega is not None and model.omega.ndim == 1:
+        bounds = [(None, None)] * split + [(0, None)] * model.omega.size
+    found = minimize(
+        objective,
+        first,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": max_iter, "maxcor": 10, "ftol": 1e-13, "gtol": 1e-8},
+    )
+    return unpack(np.asarray(found.x)), max(1, int(found.nit))

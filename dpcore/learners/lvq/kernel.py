@@ -1,0 +1,287 @@
+"""Clipped gradient sums of GLVQ, GMLVQ and GRLVQ, without a gradient per sample.
+
+For a sample x of class y let p be the nearest prototype of class y and m the nearest of another,
+``D = x - w``, ``V = Omega D``, ``d = |V|**2``, ``S = d_p + d_m`` and ``mu = (d_p - d_m) / S``.
+With ``a = 4 d_m / S**2`` and ``b = 4 d_p / S**2``, times the slope of the transfer function, the
+gradient of the cost is ``-a Omega' V_p`` for w_p, ``b Omega' V_m`` for w_m, and
+``a V_p D_p' - b V_m D_m'`` for Omega. Its norm over all parameters is a closed form of inner
+products, so a clip factor f per sample is known before any gradient is formed, and with
+``Z = f (a V_p - b V_m)`` the sums are
+
+    H[j]    = sum of f a V_p over p = j, less the sum of f b V_m over m = j
+    g_W     = -H Omega
+    g_Omega = Z' X - H' W
+
+The two large products are ``X Omega'`` and ``Z' X``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["DEGENERATE", "MARGIN", "Model", "Sums", "Transfer", "clipped_sums", "distances"]
+
+Array = npt.NDArray[Any]
+
+DEGENERATE = 1e-12
+# Clip factors aim this fraction below the bound: what rounding may add to a sum.
+MARGIN = {"d": 1e-6, "f": 2e-5}
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The function of mu that is summed: mu itself, or 4 / beta times a logistic function.
+
+    Both have slope 1 at mu = 0, so that clip norms and learning rates mean the same for both.
+    """
+
+    name: str = "identity"
+    beta: float = 1.0
+
+    def cost(self, mu: Array) -> Array:
+        if self.name == "identity":
+            return mu
+        return np.asarray(4 / self.beta / (1 + np.exp(-self.beta * mu)))
+
+    def slope(self, mu: Array) -> Array:
+        if self.name == "identity":
+            return np.ones_like(mu)
+        half = np.cosh(self.beta / 2 * mu)
+        return np.asarray(1 / (half * half))
+
+
+@dataclass(frozen=True)
+class Model:
+    """Prototypes, the positions of their classes, and what measures distance.
+
+    Attributes
+    ----------
+    prototypes : ndarray of shape (n_prototypes, n_features)
+    codes : ndarray of shape (n_prototypes,)
+        Class of each prototype, as a position among the classes.
+    omega : ndarray or None
+        A matrix (rank, n_features) for GMLVQ, weights (n_features,) for GRLVQ, None for GLVQ.
+    """
+
+    prototypes: Array
+    codes: npt.NDArray[np.intp]
+    omega: Array | None = None
+
+    def astype(self, dtype: npt.DTypeLike) -> Model:
+        omega = None if self.omega is None else self.omega.astype(dtype, copy=False)
+        return replace(self, prototypes=self.prototypes.astype(dtype, copy=False), omega=omega)
+
+    def project(self, x: Array) -> Array:
+        """x in coordinates whose Euclidean distance is that of the model."""
+        if self.omega is None:
+            return x
+        if self.omega.ndim == 1:
+            return np.asarray(x * np.sqrt(self.omega))
+        return np.asarray(x @ self.omega.T)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over a lot: clipped gradients in float64, and the cost before clipping."""
+
+    prototypes: npt.NDArray[np.float64]
+    omega: npt.NDArray[np.float64] | None
+    cost: float
+
+
+def distances(x: Array, model: Model) -> Array:
+    """Squared distances of the rows of x to the prototypes, at least 0."""
+    y, u = model.project(x), model.project(model.prototypes)
+    d = (y * y).sum(axis=1)[:, None] - 2 * (y @ u.T) + (u * u).sum(axis=1)
+    return np.asarray(np.maximum(d, 0))
+
+
+def clipped_sums(
+    x: Array,
+    codes: npt.NDArray[np.intp],
+    model: Model,
+    *,
+    clip: float = math.inf,
+    transfer: Transfer | None = None,
+) -> Sums:
+    """Sums over the rows of x of their gradients, each clipped to a joint norm of `clip`.
+
+    Parameters
+    ----------
+    x : ndarray of float32 or float64, shape (n, n_features)
+        May be empty.
+    codes : ndarray of shape (n,)
+        Positions of the classes.
+    model : Model
+        Of the dtype of x.
+    clip : float
+        Bound on the norm of what one row adds, rounding included: the sums of two lots that differ
+        in one row are no further apart.
+    transfer : Transfer, optional
+        Identity by default.
+
+    Cost
+    ----
+    Two products of n x n_features x rank and O(n n_features n_prototypes) besides; work space for
+    2048 rows. Nothing of the size rank x n_features exists per row.
+    """
+    transfer = transfer or Transfer()
+    total = np.zeros(model.prototypes.shape)
+    total_omega = None if model.omega is None else np.zeros(model.omega.shape)
+    cost = 0.0
+    aim = clip * (1 - MARGIN[x.dtype.char])
+    rows = {None: _euclidean_rows, 1: _diagonal_rows, 2: _matrix_rows}[
+        None if model.omega is None else model.omega.ndim
+    ]
+    for begin in range(0, len(x), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        sums = rows(x[part], codes[part], model, aim, transfer)
+        total += sums.prototypes
+        cost += sums.cost
+        if total_omega is not None and sums.omega is not None:
+            total_omega += sums.omega
+    return Sums(total, total_omega, cost)
+
+
+@dataclass(frozen=True)
+class _Winners:
+    """Nearest prototypes of the own class (p) and of another (m), with their coefficients."""
+
+    p: npt.NDArray[np.intp]
+    m: npt.NDArray[np.intp]
+    d_p: Array
+    d_m: Array
+    a: Array
+    b: Array
+    cost: float
+
+    def clipped(self, squared_norm: Array, aim: float) -> _Winners:
+        norm = np.sqrt(np.maximum(squared_norm, 0))
+        factor = np.minimum(1, aim / np.maximum(norm, np.finfo(norm.dtype).tiny))
+        factor = factor.astype(norm.dtype)
+        return replace(self, a=self.a * factor, b=self.b * factor)
+
+    def scatter(self, n_prototypes: int) -> Array:
+        """Coefficients a at p and -b at m, one row per sample."""
+        weights = np.zeros((len(self.p), n_prototypes), self.a.dtype)
+        rows = np.arange(len(self.p))
+        weights[rows, self.p] = self.a
+        weights[rows, self.m] = -self.b
+        return weights
+
+
+def _nearest(d: Array, codes: npt.NDArray[np.intp], model: Model) -> tuple[Array, Array]:
+    own = model.codes == codes[:, None]
+    return np.where(own, d, np.inf).argmin(axis=1), np.where(own, np.inf, d).argmin(axis=1)
+
+
+def _coefficients(p: Array, m: Array, d_p: Array, d_m: Array, transfer: Transfer) -> _Winners:
+    s = d_p + d_m
+    live = s >= DEGENERATE
+    s = np.where(live, s, 1)
+    mu = np.where(live, (d_p - d_m) / s, 0)
+    scale = np.where(live, 4 * transfer.slope(mu) / (s * s), 0).astype(s.dtype)
+    cost = float(transfer.cost(mu[live].astype(np.float64)).sum())
+    return _Winners(p, m, d_p, d_m, scale * d_m, scale * d_p, cost)
+
+
+def _rowdot(x: Array, y: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->i", x, y))
+
+
+def _euclidean_rows(
+    x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
+) -> Sums:
+    w = model.prototypes
+    rows = np.arange(len(x))
+    squares, w_squares = _rowdot(x, x), _rowdot(w, w)
+    d = np.maximum(squares[:, None] - 2 * (x @ w.T) + w_squares, 0)
+    p, m = _nearest(d, codes, model)
+    won = _coefficients(p, m, d[rows, p], d[rows, m], transfer)
+    a2, b2 = won.a * won.a, won.b * won.b
+    norm = a2 * won.d_p + b2 * won.d_m + (a2 + b2) * _cancellation(squares, w_squares)
+    won = won.clipped(norm, aim)
+    weights = won.scatter(len(w))
+    h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
+    return Sums(-h, None, won.cost)
+
+
+def _matrix_rows(
+    x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
+) -> Sums:
+    w, omega = model.prototypes, model.omega
+    assert omega is not None
+    y, u = x @ omega.T, w @ omega.T
+    d = _rowdot(y, y)[:, None] - 2 * (y @ u.T) + _rowdot(u, u)
+    p, m = _nearest(d, codes, model)
+    v_p, v_m = y - u[p], y - u[m]
+    won = _coefficients(p, m, _rowdot(v_p, v_p), _rowdot(v_m, v_m), transfer)
+    if aim < math.inf:
+        won = won.clipped(_matrix_norm(x, won, v_p, v_m, model), aim)
+    v_p *= won.a[:, None]
+    v_m *= won.b[:, None]
+    v_p -= v_m
+    weights = won.scatter(len(w))
+    h = (weights.T @ y).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * u
+    g_omega = (v_p.T @ x).astype(np.float64) - h.T @ w
+    return Sums(-(h @ omega), g_omega, won.cost)
+
+
+def _matrix_norm(x: Array, won: _Winners, v_p: Array, v_m: Array, model: Model) -> Array:
+    """Squared norms of the gradients, over prototypes and Omega together."""
+    w = model.prototypes
+    rows = np.arange(len(x))
+    squares, w_gram, xw = _rowdot(x, x), w @ w.T, x @ w.T
+    w_squares = w_gram.diagonal()
+    xw_p, xw_m = xw[rows, won.p], xw[rows, won.m]
+    slack = _cancellation(squares, w_squares)
+    dd_p = squares - 2 * xw_p + w_squares[won.p] + slack
+    dd_m = squares - 2 * xw_m + w_squares[won.m] + slack
+    dd_pm = squares - xw_p - xw_m + w_gram[won.p, won.m]
+    a2, b2 = won.a * won.a, won.b * won.b
+    return np.asarray(
+        a2 * (_pulled_back(v_p, model) + won.d_p * dd_p)
+        + b2 * (_pulled_back(v_m, model) + won.d_m * dd_m)
+        - 2 * won.a * won.b * _rowdot(v_p, v_m) * dd_pm
+    )
+
+
+def _pulled_back(v: Array, model: Model) -> Array:
+    """|Omega' v|**2 of every row: through the Gram matrix where that is less work."""
+    omega = model.omega
+    assert omega is not None
+    rank, d = omega.shape
+    if len(v) * (d - rank) > rank * d:
+        return _rowdot(v @ (omega @ omega.T), v)
+    back = v @ omega
+    return _rowdot(back, back)
+
+
+def _diagonal_rows(
+    x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
+) -> Sums:
+    w, weight = model.prototypes, model.omega
+    assert weight is not None
+    p, m = _nearest(distances(x, model), codes, model)
+    square_p, square_m = (x - w[p]) ** 2, (x - w[m]) ** 2
+    won = _coefficients(p, m, square_p @ weight, square_m @ weight, transfer)
+    a2, b2 = won.a * won.a, won.b * won.b
+    g_weight = won.a[:, None] * square_p - won.b[:, None] * square_m
+    norm = a2 * (square_p @ weight**2) + b2 * (square_m @ weight**2)
+    norm = norm + _rowdot(g_weight, g_weight) / 4
+    won = won.clipped(norm, aim)
+    weights = won.scatter(len(w))
+    h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
+    half = (won.a @ square_p).astype(np.float64) - won.b @ square_m
+    return Sums(-h * weight, half / 2, won.cost)
+
+
+def _cancellation(squares: Array, w_squares: Array) -> Array:
+    """What |x|**2 - 2 x w + |w|**2 may fall short of the distance by rounding."""
+    return np.asarray(8 * np.finfo(squares.dtype).eps * (squares + w_squares.max()))

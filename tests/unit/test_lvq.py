@@ -1,0 +1,289 @@
+"""The prototype learners: scikit-learn's checks, training, and what they say."""
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dpcore
+from dpcore import Noise
+from dpcore.errors import BudgetExceededError, DataError, ParameterError
+from dpcore.learners import InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
+from dpcore.learners.lvq import GLVQ, GMLVQ
+from dpcore.learners.lvq.descent import Schedule, stochastic_descent
+from dpcore.learners.lvq.kernel import Model, Transfer, clipped_sums
+from dpcore.noise import NotPrivateArray
+
+PRIVATE = (PrivateGLVQ, PrivateGMLVQ)
+
+
+def blobs(n=3000, d=5, k=3, seed=0, dtype=np.float64):
+    """Gaussian clouds at corners of a cube within (-4, 4)."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, k, n)
+    centres = np.random.default_rng(7).choice([-1.5, 1.5], (k, d))
+    return np.clip(rng.normal(centres[y], 0.8), -4, 4).astype(dtype), y
+
+
+X, Y = blobs()
+PUBLIC = {"classes": [0, 1, 2], "bounds": (-4, 4)}
+
+
+def pinned(name="checks"):
+    return Noise.insecure(3).stream(name)
+
+
+@pytest.mark.filterwarnings("ignore::dpcore.learners.lvq.public.InferredPublicWarning")
+@parametrize_with_checks(
+    [
+        PrivateGLVQ(epsilon=20.0, noise=pinned()),
+        PrivateGMLVQ(epsilon=20.0, noise=pinned()),
+        PrivateGMLVQ(epsilon=20.0, relevance="diagonal", noise=pinned()),
+        GLVQ(),
+        GMLVQ(),
+        GMLVQ(solver="lbfgs", relevance="diagonal"),
+    ]
+)
+def test_common_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        PrivateGLVQ(2.0, **PUBLIC),
+        PrivateGLVQ(2.0, **PUBLIC, prototypes_per_class=2),
+        PrivateGLVQ(2.0, **PUBLIC, start="laplace"),
+        PrivateGLVQ(2.0, **PUBLIC, start="independent", n_records=3000),
+        PrivateGLVQ(2.0, **PUBLIC, sampling_rate=0.2),
+        PrivateGMLVQ(2.0, **PUBLIC),
+        PrivateGMLVQ(2.0, **PUBLIC, rank=2),
+        PrivateGMLVQ(2.0, **PUBLIC, relevance="diagonal"),
+        PrivateGMLVQ(2.0, **PUBLIC, transfer="identity"),
+    ],
+    ids=lambda e: repr(e).split("classes")[0] + repr(e)[-40:],
+)
+def test_every_way_of_training_learns(learner, dtype):
+    x, y = X.astype(dtype), Y
+    fitted = clone(learner).set_params(noise=pinned("learns"), random_state=1).fit(x, y)
+    test_x, test_y = blobs(1000, seed=9, dtype=dtype)
+    assert fitted.score(test_x, test_y) > 0.9
+    assert fitted.privacy_.epsilon <= 2.0
+    assert fitted.privacy_.adjacency == "add-remove"
+    assert not fitted.privacy_.private
+
+
+def test_secure_noise_by_default():
+    fitted = PrivateGLVQ(**PUBLIC).fit(X, Y)
+    assert fitted.privacy_.private
+    assert not isinstance(fitted.prototypes_, NotPrivateArray)
+    again = PrivateGLVQ(**PUBLIC).fit(X, Y)
+    assert (fitted.prototypes_ != again.prototypes_).any()
+
+
+def test_insecure_noise_is_visible():
+    fitted = PrivateGLVQ(**PUBLIC, noise=Noise.insecure(1)).fit(X, Y)
+    assert not fitted.privacy_.private
+    assert isinstance(fitted.prototypes_, NotPrivateArray)
+
+
+# What is public
+
+
+@pytest.mark.parametrize("learner", PRIVATE)
+def test_given_classes_and_bounds_are_covered(learner):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = learner(**PUBLIC).fit(X, Y)
+    assert not [text for text in fitted.privacy_.not_covered if "missing" in text]
+
+
+@pytest.mark.parametrize(("name", "text"), [("classes", "which classes"), ("bounds", "largest")])
+def test_missing_public_parameters_are_said_aloud(name, text):
+    given = {key: value for key, value in PUBLIC.items() if key != name}
+    with pytest.warns(InferredPublicWarning, match=f"'{name}' parameter is missing"):
+        fitted = PrivateGLVQ(**given).fit(X, Y)
+    assert [entry for entry in fitted.privacy_.not_covered if text in entry]
+
+
+def test_a_class_without_records_gets_a_prototype():
+    fitted = PrivateGLVQ(classes=[0, 1, 2, 5], bounds=(-4, 4), noise=pinned()).fit(X, Y)
+    assert fitted.prototype_labels_.tolist() == [0, 1, 2, 5]
+    assert np.isfinite(fitted.prototypes_).all()
+
+
+def test_values_beyond_the_bounds_count_as_the_bound():
+    far = X.copy()
+    far[0] = 1e6
+    near = X.copy()
+    near[0] = 4
+    one, other = (
+        PrivateGLVQ(**PUBLIC, noise=pinned()).fit(data, Y).prototypes_ for data in (far, near)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_labels_outside_the_classes_are_refused_without_naming_them():
+    with pytest.raises(DataError, match="labels of the 'classes'") as raised:
+        PrivateGLVQ(classes=[0, 1], bounds=(-4, 4)).fit(X, Y)
+    assert "2" not in str(raised.value)
+
+
+def test_a_constant_feature_maps_to_zero():
+    x = np.column_stack([X, np.full(len(X), 9.0)])
+    bounds = (np.array([-4.0] * 5 + [9.0]), np.array([4.0] * 5 + [9.0]))
+    fitted = PrivateGLVQ(classes=[0, 1, 2], bounds=bounds, epsilon=5).fit(x, Y)
+    assert fitted.score(x, Y) > 0.9
+
+
+# Surface
+
+
+def test_prediction_surface():
+    fitted = PrivateGMLVQ(5.0, **PUBLIC, noise=pinned()).fit(X, Y)
+    decision = fitted.decision_function(X)
+    assert decision.shape == (len(X), 3)
+    np.testing.assert_array_equal(fitted.classes_[decision.argmax(axis=1)], fitted.predict(X))
+    two = PrivateGLVQ(classes=[0, 1], bounds=(-4, 4), noise=pinned()).fit(X[Y < 2], Y[Y < 2])
+    margin = two.decision_function(X)
+    np.testing.assert_array_equal((margin > 0).astype(int), two.predict(X))
+
+
+def test_transform_is_the_projection_whose_distances_decide():
+    fitted = PrivateGMLVQ(5.0, **PUBLIC, rank=2, noise=pinned(), random_state=0).fit(X, Y)
+    z = fitted.transform(X)
+    assert z.shape == (len(X), 2)
+    assert fitted.get_feature_names_out().tolist() == ["privategmlvq0", "privategmlvq1"]
+    prototypes = fitted.transform(np.asarray(fitted.prototypes_))
+    d = ((z[:, None] - prototypes) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(fitted.classes_[d.argmin(axis=1)], fitted.predict(X))
+
+
+def test_relevance_finds_the_features_that_matter_and_plots():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 5000)
+    x = rng.normal(0, 1, (5000, 4))
+    x[:, 2] += 3 * y
+    frame = pandas.DataFrame(np.clip(x, -4, 7), columns=["a", "b", "c", "d"])
+    for relevance in ("matrix", "diagonal"):
+        fitted = PrivateGMLVQ(
+            2.0, classes=[0, 1], bounds=(-4, 7), relevance=relevance, noise=pinned()
+        ).fit(frame, y)
+        assert fitted.relevance_.argmax() == 2
+        assert fitted.relevance_.sum() == pytest.approx(1)
+        assert np.trace(fitted.lambda_) == pytest.approx(1)
+        axes = fitted.plot_relevance(n_features=3)
+        assert axes.get_yticklabels()[0].get_text() == "c"
+        matplotlib.pyplot.close("all")
+
+
+def test_clone_and_pickle():
+    fitted = PrivateGMLVQ(**PUBLIC).fit(X, Y)
+    restored = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(restored.predict(X), fitted.predict(X))
+    assert restored.privacy_ == fitted.privacy_
+    assert clone(fitted).get_params() == fitted.get_params()
+
+
+def test_partial_fit_costs_each_batch_the_budget_once():
+    learner = PrivateGLVQ(1.0, **PUBLIC, noise=Noise.insecure(5))
+    learner.partial_fit(X[:1500], Y[:1500])
+    first = learner.prototypes_
+    learner.partial_fit(X[1500:], Y[1500:])
+    assert (learner.prototypes_ != first).any()
+    assert learner.privacy_.epsilon <= 1.0
+    assert [text for text in learner.privacy_.not_covered if "more than once" in text]
+    assert learner.score(X, Y) > 0.9
+    assert abs(learner.n_records_ - 1500) < 300
+
+
+def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=1.2, delta=1e-5) as ledger:
+        PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)
+        assert 0.99 < ledger.spent[0] <= 1.0
+        assert [entry.event.mechanism for entry in ledger.entries] == [
+            "lvq centre",
+            "lvq radius",
+            "lvq sums",
+            "lvq step",
+        ]
+        with pytest.raises(BudgetExceededError):
+            PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"epsilon": 0}, "'epsilon'"),
+        ({"epsilon": 100}, "'epsilon' parameter must be smaller"),
+        ({"delta": 1.0}, "'delta'"),
+        ({"classes": [1]}, "'classes' parameter must name at least two"),
+        ({"bounds": (1, 0)}, "'bounds'"),
+        ({"bounds": 3}, "'bounds'"),
+        ({"start": "zero"}, "'start'"),
+        ({"start": "independent"}, "'n_records' parameter must be given"),
+        ({"start_share": 1.0}, "'start_share'"),
+        ({"transfer": "tanh"}, "'transfer'"),
+        ({"sampling_rate": 1.5}, "'sampling_rate'"),
+        ({"n_steps": 0}, "'n_steps'"),
+        ({"clip": math.inf}, "'clip'"),
+        ({"radius": -1}, "'radius'"),
+        ({"sigma_rule": "paper"}, "'sigma_rule'"),
+        ({"noise": 7}, "'noise'"),
+        ({"rank": 6}, "'rank'"),
+        ({"relevance": "none"}, "'relevance'"),
+        ({"omega_norm": 0}, "'omega_norm'"),
+        ({"prototypes_per_class": 0}, "'prototypes_per_class'"),
+    ],
+)
+def test_bad_parameters_are_named_and_nothing_is_spent(parameters, message, tmp_path):
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=2.0, delta=1e-5) as ledger:
+        with pytest.raises(ParameterError, match=message):
+            PrivateGMLVQ(**{**PUBLIC, **parameters}).fit(X, Y)
+        assert ledger.spent[0] == 0
+
+
+# Twins without privacy
+
+
+def test_full_batch_without_noise_is_gradient_descent():
+    """sigma = 0, C = inf, q = 1: the loop equals explicit gradient descent, step by step."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (50, 4)), rng.integers(0, 2, 50)
+    model = Model(rng.uniform(-1, 1, (2, 4)), np.array([0, 1]), np.eye(4))
+    schedule = Schedule(7, 1.0, 50.0, math.inf, 0.4, 0.3, 2.0, Transfer())
+    ours = stochastic_descent(x, y, model, schedule, np.random.RandomState(0))
+    w, omega = model.prototypes, model.omega
+    for _ in range(7):
+        sums = clipped_sums(x, y, Model(w, model.codes, omega))
+        w = np.clip(w - 0.4 / 50 * sums.prototypes, -2, 2)
+        omega = omega - 0.3 / 50 * sums.omega
+        omega = omega * (2.0 / np.linalg.norm(omega))
+    np.testing.assert_array_equal(ours.prototypes, w)
+    np.testing.assert_array_equal(ours.omega, omega)
+
+
+@pytest.mark.parametrize("transfer", ["identity", "logistic"])
+@pytest.mark.parametrize("learner", [GLVQ, GMLVQ])
+def test_lbfgs_reaches_a_cost_no_higher_than_descent(learner, transfer):
+    descent = learner(bounds=(-4, 4), transfer=transfer).fit(X, Y)
+    quasi_newton = learner(bounds=(-4, 4), transfer=transfer, solver="lbfgs").fit(X, Y)
+    assert quasi_newton.cost_ <= descent.cost_
+    assert quasi_newton.score(X, Y) > 0.9
+    assert descent.privacy_.epsilon == math.inf
+    assert not descent.privacy_.private
+
+
+def test_much_budget_agrees_with_the_twin():
+    private = PrivateGLVQ(20.0, **PUBLIC, noise=pinned(), clip=1.5).fit(X, Y)
+    twin = GLVQ(bounds=(-4, 4), radius=private.radius_).fit(X, Y)
+    np.testing.assert_allclose(np.asarray(private.prototypes_), twin.prototypes_, atol=0.15)
