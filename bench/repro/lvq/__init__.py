@@ -1,0 +1,1 @@
+"""Table 1 of differentially private GLVQ and GMLVQ, made again."""
