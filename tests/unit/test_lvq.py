@@ -206,6 +206,21 @@ def test_partial_fit_costs_each_batch_the_budget_once():
     assert abs(learner.n_records_ - 1500) < 300
 
 
+def test_pinned_runs_share_noise_only_if_nothing_differs():
+    """Two runs on one stream with equal noise and unequal sums would give away the difference."""
+    noise = Noise.from_key(bytes(32)).stream("pinned")
+    options = {**PUBLIC, "noise": noise, "random_state": 0}
+    first = PrivateGLVQ(1.0, **options).fit(X, Y).n_records_
+    assert PrivateGLVQ(1.0, **options).fit(X, Y).n_records_ == first
+    assert PrivateGLVQ(1.0, **options, learning_rate=0.5).fit(X, Y).n_records_ != first
+    assert PrivateGMLVQ(1.0, **options).fit(X, Y).n_records_ != first
+    other = {**options, "bounds": (-4, [4, 4, 4, 4, 4])}
+    assert PrivateGLVQ(1.0, **other).fit(X, Y).n_records_ != first
+    learner = PrivateGLVQ(1.0, **options).partial_fit(X, Y)
+    counts = {learner.partial_fit(X, Y).n_records_ for _ in range(3)}
+    assert len(counts) == 3
+
+
 def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
     with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=1.2, delta=1e-5) as ledger:
         PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)

@@ -115,9 +115,10 @@ def test_closed_form_norms_equal_explicit_ones(kind, monkeypatch):
     seen = []
     clipped = kernel._Winners.clipped
 
-    def watch(self, squared_norm, aim):
+    def watch(self, squared_norm, rounding, aim):
         seen.append(np.sqrt(squared_norm))
-        return clipped(self, squared_norm, aim)
+        assert (rounding < 1e-12).all()
+        return clipped(self, squared_norm, rounding, aim)
 
     monkeypatch.setattr(kernel._Winners, "clipped", watch)
     clipped_sums(x, y, model, clip=1.0)
@@ -153,7 +154,8 @@ def test_neighbouring_lots_differ_by_at_most_the_clip_norm(kind, dtype):
 
 def test_float32_without_its_margins_would_exceed_the_clip_norm(monkeypatch):
     monkeypatch.setitem(kernel.MARGIN, "f", 0.0)
-    monkeypatch.setattr(kernel, "_cancellation", lambda squares, _: 0 * squares)
+    monkeypatch.setattr(kernel, "_cancellation", lambda x, squares, _: 0 * squares)
+    monkeypatch.setattr(kernel, "_rounding", lambda squares, _: 0 * squares)
     x, y, model = make("matrix", n=2000, dtype=np.float32)
     clip = 0.1
     excess = max(
@@ -163,13 +165,14 @@ def test_float32_without_its_margins_would_exceed_the_clip_norm(monkeypatch):
     assert clip < excess < clip * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prototype_at_the_sample_cannot_break_the_clip_norm(kind):
+def test_a_prototype_at_the_sample_cannot_break_the_clip_norm(kind, dtype):
     """Where differences cancel, norms are rounded up, never down."""
-    x, y, model = make(kind, n=60)
-    for scale in (0.0, 1e-9, 1e-7, 1e-5):
+    x, y, model = make(kind, n=60, dtype=dtype)
+    for scale in (0.0, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
         near = x[0] + scale * np.random.default_rng(1).normal(size=(5, x.shape[1]))
-        moved = Model(near, model.codes, model.omega)
+        moved = Model(near, model.codes, model.omega).astype(dtype)
         change = flatten(clipped_sums(x[:1], y[:1], moved, clip=0.5))
         assert np.isfinite(change).all()
         assert np.linalg.norm(change) <= 0.5

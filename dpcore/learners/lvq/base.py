@@ -121,13 +121,6 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
         d = self._class_distances(X)
         return np.asarray(d[:, 0] - d[:, 1] if d.shape[1] == 2 else -d)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        # Noise costs accuracy: on a handful of records there is nothing to be had.
-        tags.classifier_tags.poor_score = True
-        return tags
-
 
 class MatrixMixin:
     """What a learned Omega adds: its shape, its relevance profile, projection and a plot."""

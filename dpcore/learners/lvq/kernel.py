@@ -161,8 +161,9 @@ class _Winners:
     b: Array
     cost: float
 
-    def clipped(self, squared_norm: Array, aim: float) -> _Winners:
-        norm = np.sqrt(np.maximum(squared_norm, 0))
+    def clipped(self, squared_norm: Array, rounding: Array, aim: float) -> _Winners:
+        """Coefficients of gradients that, with what rounding may add to each, stay within aim."""
+        norm = np.sqrt(np.maximum(squared_norm, 0)) + rounding
         factor = np.minimum(1, aim / np.maximum(norm, np.finfo(norm.dtype).tiny))
         factor = factor.astype(norm.dtype)
         return replace(self, a=self.a * factor, b=self.b * factor)
@@ -205,8 +206,8 @@ def _euclidean_rows(
     p, m = _nearest(d, codes, model)
     won = _coefficients(p, m, d[rows, p], d[rows, m], transfer)
     a2, b2 = won.a * won.a, won.b * won.b
-    norm = a2 * won.d_p + b2 * won.d_m + (a2 + b2) * _cancellation(squares, w_squares)
-    won = won.clipped(norm, aim)
+    norm = a2 * won.d_p + b2 * won.d_m + (a2 + b2) * _cancellation(x, squares, w_squares)
+    won = won.clipped(norm, (won.a + won.b) * _rounding(squares, w_squares), aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
     return Sums(-h, None, won.cost)
@@ -218,12 +219,19 @@ def _matrix_rows(
     w, omega = model.prototypes, model.omega
     assert omega is not None
     y, u = x @ omega.T, w @ omega.T
-    d = _rowdot(y, y)[:, None] - 2 * (y @ u.T) + _rowdot(u, u)
+    y_squares, u_squares = _rowdot(y, y), _rowdot(u, u)
+    d = y_squares[:, None] - 2 * (y @ u.T) + u_squares
     p, m = _nearest(d, codes, model)
     v_p, v_m = y - u[p], y - u[m]
     won = _coefficients(p, m, _rowdot(v_p, v_p), _rowdot(v_m, v_m), transfer)
     if aim < math.inf:
-        won = won.clipped(_matrix_norm(x, won, v_p, v_m, model), aim)
+        # H and Z' X lose digits of their own where a prototype is close to the sample.
+        norm, squares = _matrix_norm(x, won, v_p, v_m, model)
+        lost = won.a * np.sqrt(won.d_p) + won.b * np.sqrt(won.d_m)
+        lost = lost * _rounding(squares, _rowdot(w, w))
+        size = np.linalg.norm(omega)
+        lost += (won.a + won.b) * _rounding(y_squares, u_squares) * size
+        won = won.clipped(norm, lost, aim)
     v_p *= won.a[:, None]
     v_m *= won.b[:, None]
     v_p -= v_m
@@ -233,23 +241,26 @@ def _matrix_rows(
     return Sums(-(h @ omega), g_omega, won.cost)
 
 
-def _matrix_norm(x: Array, won: _Winners, v_p: Array, v_m: Array, model: Model) -> Array:
-    """Squared norms of the gradients, over prototypes and Omega together."""
+def _matrix_norm(
+    x: Array, won: _Winners, v_p: Array, v_m: Array, model: Model
+) -> tuple[Array, Array]:
+    """Squared norms of the gradients, over prototypes and Omega together, and of the rows."""
     w = model.prototypes
     rows = np.arange(len(x))
     squares, w_gram, xw = _rowdot(x, x), w @ w.T, x @ w.T
     w_squares = w_gram.diagonal()
     xw_p, xw_m = xw[rows, won.p], xw[rows, won.m]
-    slack = _cancellation(squares, w_squares)
+    slack = _cancellation(x, squares, w_squares)
     dd_p = squares - 2 * xw_p + w_squares[won.p] + slack
     dd_m = squares - 2 * xw_m + w_squares[won.m] + slack
     dd_pm = squares - xw_p - xw_m + w_gram[won.p, won.m]
     a2, b2 = won.a * won.a, won.b * won.b
-    return np.asarray(
+    norm = (
         a2 * (_pulled_back(v_p, model) + won.d_p * dd_p)
         + b2 * (_pulled_back(v_m, model) + won.d_m * dd_m)
         - 2 * won.a * won.b * _rowdot(v_p, v_m) * dd_pm
     )
+    return norm, squares
 
 
 def _pulled_back(v: Array, model: Model) -> Array:
@@ -275,13 +286,21 @@ def _diagonal_rows(
     g_weight = won.a[:, None] * square_p - won.b[:, None] * square_m
     norm = a2 * (square_p @ weight**2) + b2 * (square_m @ weight**2)
     norm = norm + _rowdot(g_weight, g_weight) / 4
-    won = won.clipped(norm, aim)
+    lost = (won.a + won.b) * _rounding(_rowdot(x, x), _rowdot(w, w)) * weight.max()
+    won = won.clipped(norm, lost, aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
     half = (won.a @ square_p).astype(np.float64) - won.b @ square_m
     return Sums(-h * weight, half / 2, won.cost)
 
 
-def _cancellation(squares: Array, w_squares: Array) -> Array:
+def _cancellation(x: Array, squares: Array, w_squares: Array) -> Array:
     """What |x|**2 - 2 x w + |w|**2 may fall short of the distance by rounding."""
-    return np.asarray(8 * np.finfo(squares.dtype).eps * (squares + w_squares.max()))
+    units = (8 + math.sqrt(x.shape[1])) * np.finfo(squares.dtype).eps
+    return np.asarray(units * (squares + w_squares.max()))
+
+
+def _rounding(squares: Array, w_squares: Array) -> Array:
+    """What rounding may add to a difference of multiples of x and w, per unit of the multiple."""
+    units = 8 * np.finfo(squares.dtype).eps
+    return np.asarray(units * (np.sqrt(squares) + math.sqrt(w_squares.max())))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,7 +73,8 @@ class _PrivatePrototypes(PrototypeClassifier):
         x, codes = self._check_input(X, y, None, reset=False)
         public = self.n_records is not None
         plan = self._plan("independent" if public else "count", estimate_radius=False)
-        source = self._pay(plan, "again")
+        self._n_calls += 1
+        source = self._pay(plan, self._n_calls)
         count = (
             float(check_positive(self.n_records, "n_records"))
             if public
@@ -90,7 +93,8 @@ class _PrivatePrototypes(PrototypeClassifier):
         plan = self._plan(self.start, estimate_radius=radius is None)
         # Its parameters are to fail before anything is released.
         self._first_omega(x.shape[1], self._generator())
-        source = self._pay(plan, "fit")
+        self._n_calls = 1
+        source = self._pay(plan, self._n_calls)
         start = self._start(x, codes, plan, radius, source)
         self._train(x, codes, start, self._first_model(start, self._generator()), plan, source)
         self._say(plan, x.dtype, source, ())
@@ -128,12 +132,31 @@ class _PrivatePrototypes(PrototypeClassifier):
             sigma_rule=self.sigma_rule if start != "count" else "accountant",
         )
 
-    def _pay(self, plan: Plan, call: str) -> Noise:
-        """A source for everything that the run draws, once the ledger in force has taken it."""
+    def _pay(self, plan: Plan, call: int) -> Noise:
+        """A source for everything that the run draws, once the ledger in force has taken it.
+
+        On a pinned stream the call and all parameters are part of the address: runs that differ in
+        any of them must not share noise.
+        """
         source = paid = check_noise(self.noise)
+        address = (self._kind, call, self._fingerprint())
         for event in plan.events:
-            paid = prepay(source, event, "lvq", self._kind, call, event.mechanism)
-        return paid.release("lvq", self._kind, call)
+            paid = prepay(source, event, "lvq", *address, event.mechanism)
+        return paid.release("lvq", *address)
+
+    def _fingerprint(self) -> bytes:
+        """A hash of all parameters but the source of noise."""
+        state = hashlib.sha256()
+        for name, value in sorted(self.get_params(deep=False).items()):
+            if name == "noise":
+                continue
+            if isinstance(value, np.random.RandomState):
+                state.update(pickle.dumps((name, value)))
+            else:
+                nested = name in ("classes", "bounds") and value is not None
+                plain = [np.asarray(part).tolist() for part in value] if nested else value
+                state.update(repr((name, plain)).encode())
+        return state.digest()
 
     def _start(
         self,
@@ -196,6 +219,13 @@ class _PrivatePrototypes(PrototypeClassifier):
             (*self._inferred, *_NOT_COVERED, rounding, *more),
             source.private,
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        # Noise costs accuracy: on a handful of records there is nothing to be had.
+        tags.classifier_tags.poor_score = True
+        return tags
 
 
 class PrivateGLVQ(_PrivatePrototypes):

@@ -98,7 +98,8 @@ def gaussian_start(
     centre = np.clip(noisy[:-1] / (_UNIT * n_records), -1, 1)
     if radius is None:
         radius = _median_norm(x, centre, multipliers["radius"], source)
-    bound = _UNIT * radius + math.sqrt(d) / 2
+    # Half a unit for rounding each coordinate, and one for the rounding of the norm itself.
+    bound = _UNIT * radius + math.sqrt(d) / 2 + 1
     weight = max(1, round(bound / 2))
 
     def centred(part: Array) -> Floats:
