@@ -156,6 +156,7 @@ def test_float32_without_its_margins_would_exceed_the_clip_norm(monkeypatch):
     monkeypatch.setitem(kernel.MARGIN, "f", 0.0)
     monkeypatch.setattr(kernel, "_cancellation", lambda x, squares, _: 0 * squares)
     monkeypatch.setattr(kernel, "_rounding", lambda squares, _: 0 * squares)
+    monkeypatch.setattr(kernel, "_unit", lambda _: 0.0)
     x, y, model = make("matrix", n=2000, dtype=np.float32)
     clip = 0.1
     excess = max(
@@ -176,6 +177,29 @@ def test_a_prototype_at_the_sample_cannot_break_the_clip_norm(kind, dtype):
         change = flatten(clipped_sums(x[:1], y[:1], moved, clip=0.5))
         assert np.isfinite(change).all()
         assert np.linalg.norm(change) <= 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["near", "far"])
+def test_no_position_of_the_prototypes_breaks_the_clip_norm(kind, dtype, place):
+    """Prototypes at distances of 1e-9 to 2 from the sample, or from each other far from it."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        d = int(rng.integers(2, 60))
+        x = rng.uniform(-1, 1, (1, d)).astype(dtype)
+        base = x if place == "near" else rng.uniform(-2, 2, (1, d))
+        w = base + 10.0 ** rng.uniform(-9, 0.3, (4, 1)) * rng.normal(size=(4, d))
+        omega = {
+            "euclidean": None,
+            "matrix": 10.0 ** rng.uniform(-3, 3) * rng.normal(size=(d, d)),
+            "low rank": 10.0 ** rng.uniform(-3, 3) * rng.normal(size=(int(rng.integers(1, d)), d)),
+            "diagonal": rng.uniform(0, 2, d),
+        }[kind]
+        model = Model(np.clip(w, -2, 2), np.arange(4) % 2, omega).astype(dtype)
+        clip = 10.0 ** rng.uniform(-3, 1)
+        change = flatten(clipped_sums(x, np.array([0]), model, clip=clip))
+        assert np.linalg.norm(change) <= clip
 
 
 def test_degenerate_samples_have_no_gradient():

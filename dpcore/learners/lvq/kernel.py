@@ -163,9 +163,10 @@ class _Winners:
 
     def clipped(self, squared_norm: Array, rounding: Array, aim: float) -> _Winners:
         """Coefficients of gradients that, with what rounding may add to each, stay within aim."""
+        if aim == math.inf:
+            return self
         norm = np.sqrt(np.maximum(squared_norm, 0)) + rounding
-        factor = np.minimum(1, aim / np.maximum(norm, np.finfo(norm.dtype).tiny))
-        factor = factor.astype(norm.dtype)
+        factor = (aim / np.maximum(norm, aim)).astype(norm.dtype)
         return replace(self, a=self.a * factor, b=self.b * factor)
 
     def scatter(self, n_prototypes: int) -> Array:
@@ -227,9 +228,10 @@ def _matrix_rows(
     if aim < math.inf:
         # H and Z' X lose digits of their own where a prototype is close to the sample.
         norm, squares = _matrix_norm(x, won, v_p, v_m, model)
+        w_squares = _rowdot(w, w)
         lost = won.a * np.sqrt(won.d_p) + won.b * np.sqrt(won.d_m)
-        lost = lost * _rounding(squares, _rowdot(w, w))
-        size = np.linalg.norm(omega)
+        lost = lost * _rounding(squares, w_squares)
+        size = np.linalg.norm(omega) + math.sqrt(w_squares.max())
         lost += (won.a + won.b) * _rounding(y_squares, u_squares) * size
         won = won.clipped(norm, lost, aim)
     v_p *= won.a[:, None]
@@ -255,12 +257,12 @@ def _matrix_norm(
     dd_m = squares - 2 * xw_m + w_squares[won.m] + slack
     dd_pm = squares - xw_p - xw_m + w_gram[won.p, won.m]
     a2, b2 = won.a * won.a, won.b * won.b
-    norm = (
-        a2 * (_pulled_back(v_p, model) + won.d_p * dd_p)
-        + b2 * (_pulled_back(v_m, model) + won.d_m * dd_m)
-        - 2 * won.a * won.b * _rowdot(v_p, v_m) * dd_pm
-    )
-    return norm, squares
+    outer_p, outer_m = a2 * won.d_p * dd_p, b2 * won.d_m * dd_m
+    outer_pm = won.a * won.b * _rowdot(v_p, v_m) * dd_pm
+    # Far from two prototypes that are close to each other, the outer products nearly cancel.
+    slack = 4 * _unit(x) * (outer_p + outer_m)
+    norm = a2 * _pulled_back(v_p, model) + b2 * _pulled_back(v_m, model)
+    return norm + outer_p + outer_m - 2 * outer_pm + slack, squares
 
 
 def _pulled_back(v: Array, model: Model) -> Array:
@@ -296,8 +298,12 @@ def _diagonal_rows(
 
 def _cancellation(x: Array, squares: Array, w_squares: Array) -> Array:
     """What |x|**2 - 2 x w + |w|**2 may fall short of the distance by rounding."""
-    units = (8 + math.sqrt(x.shape[1])) * np.finfo(squares.dtype).eps
-    return np.asarray(units * (squares + w_squares.max()))
+    return np.asarray(_unit(x) * (squares + w_squares.max()))
+
+
+def _unit(x: Array) -> float:
+    """The rounding of an inner product over the features, relative to its terms."""
+    return (8 + math.sqrt(x.shape[1])) * float(np.finfo(x.dtype).eps)
 
 
 def _rounding(squares: Array, w_squares: Array) -> Array:
