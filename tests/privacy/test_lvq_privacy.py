@@ -11,7 +11,7 @@ from dpcore import Noise, random
 from dpcore.accounting import SampledGaussianEvent, compose
 from dpcore.errors import ParameterError
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
-from dpcore.learners.lvq import private
+from dpcore.learners.lvq import training
 from dpcore.learners.lvq.budget import make_plan, paper_sigma
 from dpcore.learners.lvq.descent import Schedule, noisy_sums, private_descent
 from dpcore.learners.lvq.kernel import Model, Sums, Transfer
@@ -263,5 +263,5 @@ def test_the_audit_sees_a_run_with_too_little_noise(name, monkeypatch):
             plan, start={key: z / 50 for key, z in plan.start.items()}, step=plan.step / 50
         )
 
-    monkeypatch.setattr(private, "make_plan", too_little)
+    monkeypatch.setattr(training, "make_plan", too_little)
     assert audit(LEARNERS[name], runs=400) > 1.0

@@ -226,10 +226,10 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
         PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)
         assert 0.99 < ledger.spent[0] <= 1.0
         assert [entry.event.mechanism for entry in ledger.entries] == [
-            "lvq centre",
-            "lvq radius",
-            "lvq sums",
             "lvq step",
+            "lvq sums",
+            "lvq radius",
+            "lvq centre",
         ]
         with pytest.raises(BudgetExceededError):
             PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)
@@ -250,6 +250,8 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
         ({"transfer": "tanh"}, "'transfer'"),
         ({"sampling_rate": 1.5}, "'sampling_rate'"),
         ({"n_steps": 0}, "'n_steps'"),
+        ({"n_steps": 2.5}, "'n_steps'"),
+        ({"omega_learning_rate": -1}, "'omega_learning_rate'"),
         ({"clip": math.inf}, "'clip'"),
         ({"radius": -1}, "'radius'"),
         ({"sigma_rule": "paper"}, "'sigma_rule'"),

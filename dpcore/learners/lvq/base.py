@@ -71,7 +71,9 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
     def _first_omega(self, d: int, generator: np.random.RandomState) -> Array | None:
         return None
 
-    def _first_model(self, start: Start, generator: np.random.RandomState) -> Model:
+    def _first_model(
+        self, start: Start, omega: Array | None, generator: np.random.RandomState
+    ) -> Model:
         """One prototype at each class mean, or several at random about it."""
         each = check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
         means = np.repeat(start.means, each, axis=0)
@@ -80,7 +82,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
             offsets *= _OFFSET * start.radius / np.linalg.norm(offsets, axis=1, keepdims=True)
             means = means + offsets
         codes = np.repeat(np.arange(len(self.classes_), dtype=np.intp), each)
-        return Model(means, codes, self._first_omega(means.shape[1], generator))
+        return Model(means, codes, omega)
 
     def _generator(self) -> np.random.RandomState:
         generator: np.random.RandomState = check_random_state(self.random_state)

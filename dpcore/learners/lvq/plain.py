@@ -41,8 +41,8 @@ class _PlainPrototypes(PrototypeClassifier):
         start = self._means(x, codes)
         moved = x - start.centre.astype(x.dtype)
         generator = self._generator()
-        model = self._first_model(start, generator)
         d = x.shape[1]
+        model = self._first_model(start, self._first_omega(d, generator), generator)
         if self.solver == "lbfgs":
             limit = check_index(self.max_iter, "max_iter", least=1)
             model, self.n_iter_ = lbfgs(moved, codes, model, transfer, max_iter=limit)

@@ -1,0 +1,231 @@
+"""Training under differential privacy: the budget, what is paid, and what is said."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpcore._charge import prepay
+from dpcore._checks import check_choice, check_index, check_positive
+from dpcore._release import check_noise
+from dpcore.accounting import Privacy
+from dpcore.errors import ParameterError
+from dpcore.learners.lvq.base import PrototypeClassifier
+from dpcore.learners.lvq.budget import Plan, make_plan
+from dpcore.learners.lvq.descent import Schedule, private_descent
+from dpcore.learners.lvq.kernel import Model
+from dpcore.learners.lvq.start import (
+    Start,
+    default_radius,
+    gaussian_start,
+    laplace_start,
+    noisy_count,
+)
+from dpcore.noise import Noise
+
+__all__ = ["PrivatePrototypes"]
+
+Array = npt.NDArray[Any]
+
+_SPREAD = 0.1  # norm of the prototypes of a start that looks at no data, in radii
+_NOT_COVERED = (
+    "choosing parameters, or the best of several fits, by results on the same data",
+    "records of one person in several rows: losses add up",
+    "whether the data were valid, and how long the fit took",
+)
+_FLOAT32 = "rounding of float32 sums beyond the margin of 2e-5 of the clip norm"
+_FLOAT64 = "rounding of float64 sums beyond the margin of 1e-6 of the clip norm"
+_PARTIAL = "records passed to partial_fit more than once: losses add up"
+
+
+class PrivatePrototypes(PrototypeClassifier):
+    """Training, budget and privacy of both learners."""
+
+    _kind: ClassVar[str]
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on X and y within the budget; whatever was learned before is forgotten.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Values outside the bounds count as the nearer bound. float32 is computed in float32.
+        y : array_like of shape (n_samples,)
+            Labels, all of them of `classes`.
+        """
+        return self._first_fit(X, y, self.classes)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+        """Train on further records, within the same budget for each of them.
+
+        The first call is `fit`. Later ones take another `n_steps` steps from where the model is, on
+        the new records alone, and spend the whole budget on these: a record that is passed once
+        has a loss of epsilon, one that is passed twice a loss of twice that.
+        """
+        if not hasattr(self, "_model"):
+            return self._first_fit(X, y, self.classes if classes is None else classes)
+        self._check_parameters()
+        x, codes = self._check_input(X, y, None, reset=False)
+        public = self.n_records is not None
+        plan = self._plan("independent" if public else "count", estimate_radius=False)
+        self._n_calls += 1
+        source = self._pay(plan, self._n_calls)
+        count = (
+            float(check_positive(self.n_records, "n_records"))
+            if public
+            else noisy_count(len(x), plan.start["count"], source.stream("count"))
+        )
+        d = x.shape[1]
+        start = Start(self._centre, np.empty((0, d)), self.radius_, count)
+        self._train(x, codes, start, self._model, plan, source)
+        self._say(plan, x.dtype, source, (_PARTIAL,))
+        return self
+
+    def _first_fit(self, X: Any, y: Any, classes: Any) -> Any:
+        self._check_parameters()
+        x, codes = self._check_input(X, y, classes, reset=True)
+        d, radius, generator = x.shape[1], self._public_radius(), self._generator()
+        plan = self._plan(self.start, estimate_radius=radius is None)
+        # What is wrong with parameters must show before anything is spent.
+        omega = self._first_omega(d, generator)
+        self._omega_rate(d, 1.0)
+        self._n_calls = 1
+        source = self._pay(plan, self._n_calls)
+        start = self._start(x, codes, plan, radius, generator, source)
+        model = self._first_model(start, omega, generator)
+        self._train(x, codes, start, model, plan, source)
+        self._say(plan, x.dtype, source, ())
+        return self
+
+    def _check_parameters(self) -> None:
+        check_choice(self.start, "start", ("gaussian", "laplace", "independent"))
+        if self.start == "independent" and self.n_records is None:
+            raise ParameterError(
+                "The 'n_records' parameter must be given where 'start' is 'independent': nothing "
+                "else tells how many records there are, and counting them would leak."
+            )
+        for name in ("n_records", "clip", "learning_rate", "radius"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name)
+        check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
+        check_noise(self.noise)
+        self._transfer()
+
+    def _steps(self) -> int:
+        if self.n_steps is not None:
+            return check_index(self.n_steps, "n_steps", least=1)
+        rate = float(check_positive(self.sampling_rate, "sampling_rate"))
+        return 60 if rate >= 1 else round(30 / rate)
+
+    def _plan(self, start: str, *, estimate_radius: bool) -> Plan:
+        return make_plan(
+            self.epsilon,
+            self.delta,
+            start=start,
+            sampling_rate=self.sampling_rate,
+            steps=self._steps(),
+            estimate_radius=estimate_radius,
+            start_share=self.start_share if start != "count" else None,
+            sigma_rule=self.sigma_rule if start != "count" else "accountant",
+        )
+
+    def _pay(self, plan: Plan, call: int) -> Noise:
+        """A source for everything that the run draws, once the ledger in force has taken it.
+
+        On a pinned stream the call and all parameters are part of the address: runs that differ in
+        any of them must not share noise.
+        """
+        source = paid = check_noise(self.noise)
+        address = (self._kind, call, self._fingerprint())
+        # The steps cost most: if anything does not fit a ledger, it is what is asked first.
+        for event in reversed(plan.events):
+            paid = prepay(source, event, "lvq", *address, event.mechanism)
+        return paid.release("lvq", *address)
+
+    def _fingerprint(self) -> bytes:
+        """A hash of all parameters but the source of noise."""
+        state = hashlib.sha256()
+        for name, value in sorted(self.get_params(deep=False).items()):
+            if name == "noise":
+                continue
+            if isinstance(value, np.random.RandomState):
+                state.update(pickle.dumps((name, value)))
+            else:
+                nested = name in ("classes", "bounds") and value is not None
+                plain = [np.asarray(part).tolist() for part in value] if nested else value
+                state.update(repr((name, plain)).encode())
+        return state.digest()
+
+    def _start(
+        self,
+        x: Array,
+        codes: npt.NDArray[np.intp],
+        plan: Plan,
+        radius: float | None,
+        generator: np.random.RandomState,
+        source: Noise,
+    ) -> Start:
+        k, d = len(self.classes_), x.shape[1]
+        if self.start == "gaussian":
+            start = gaussian_start(x, codes, k, plan.start, source, radius=radius)
+        elif self.start == "laplace":
+            start = laplace_start(x, codes, k, plan.start, source)
+        else:
+            means = generator.standard_normal((k, d))
+            reach = default_radius(d) if radius is None else radius
+            means *= _SPREAD * reach / np.linalg.norm(means, axis=1, keepdims=True)
+            start = Start(np.zeros(d), means, reach, float(self.n_records))
+        count = start.n_records if self.n_records is None else float(self.n_records)
+        return Start(start.centre, start.means, radius or start.radius, count)
+
+    def _train(
+        self,
+        x: Array,
+        codes: npt.NDArray[np.intp],
+        start: Start,
+        model: Model,
+        plan: Plan,
+        source: Noise,
+    ) -> None:
+        d = x.shape[1]
+        self.clip_ = self._clip(start.radius)
+        rate = float(self.sampling_rate)
+        schedule = Schedule(
+            steps=self._steps(),
+            sampling_rate=rate,
+            lot=rate * start.n_records,
+            clip=self.clip_,
+            rate=self._rate(start.radius),
+            omega_rate=self._omega_rate(d, self.clip_),
+            omega_norm=self._omega_norm(d),
+            transfer=self._transfer(),
+        )
+        moved = x - start.centre.astype(x.dtype)
+        model = private_descent(moved, codes, model, schedule, plan.step, source)
+        self._keep(model, start)
+        self.prototypes_ = source.mark(self.prototypes_)
+        self.noise_multiplier_ = plan.step
+        self.schedule_ = schedule
+
+    def _say(self, plan: Plan, dtype: Any, source: Noise, more: tuple[str, ...]) -> None:
+        rounding = _FLOAT64 if dtype == np.float64 else _FLOAT32
+        self.privacy_ = Privacy(
+            plan.privacy.epsilon,
+            plan.privacy.delta,
+            plan.privacy.unit,
+            plan.privacy.adjacency,
+            plan.events,
+            (*self._inferred, *_NOT_COVERED, rounding, *more),
+            source.private,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        # Noise costs accuracy: on a handful of records there is nothing to be had.
+        tags.classifier_tags.poor_score = True
+        return tags
