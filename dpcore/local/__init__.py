@@ -35,6 +35,7 @@ from dpcore.local.mechanisms import (
 from dpcore.local.reports import Reports, TupleEstimate
 from dpcore.local.schema import Categorical, Numeric
 from dpcore.local.tuples import SplitBudget, Tuple
+from dpcore.local.vectors import Vector
 
 __all__ = [
     "GRR",
@@ -61,6 +62,7 @@ __all__ = [
     "ThreeOutputs",
     "Tuple",
     "TupleEstimate",
+    "Vector",
     "best",
     "best_categorical",
     "make",
