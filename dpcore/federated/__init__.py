@@ -9,5 +9,15 @@ The estimators that run them are in `dpcore.learners`.
 
 from dpcore.federated.history import History
 from dpcore.federated.losses import LOSSES, Loss, custom_loss, make_loss
+from dpcore.federated.schedule import Delays, Schedule, simulate
 
-__all__ = ["LOSSES", "History", "Loss", "custom_loss", "make_loss"]
+__all__ = [
+    "LOSSES",
+    "Delays",
+    "History",
+    "Loss",
+    "Schedule",
+    "custom_loss",
+    "make_loss",
+    "simulate",
+]

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_X_y
 from dpcore.errors import DataError, ParameterError
 from dpcore.federated.losses import Loss
 
-__all__ = ["Validation", "binary_labels", "check_validation", "measure"]
+__all__ = ["Validation", "binary_labels", "check_validation", "measure", "scaled_rows"]
 
 Array = npt.NDArray[np.float64]
 Validation = tuple[npt.NDArray[Any], Array]
@@ -65,3 +65,14 @@ def measure(held_out: Validation, loss: Loss, coef: Array, intercept: float) -> 
     else:
         result["mean_squared_error"] = float(np.square(scores - y).mean())
     return result
+
+
+def scaled_rows(X: npt.NDArray[Any], intercept: bool, norm: float | None) -> Array:
+    """Rows with a 1 for the intercept, scaled down to a norm where they are longer."""
+    rows = np.column_stack([X, np.ones(len(X))]) if intercept else np.array(X, np.float64)
+    if norm is not None:
+        lengths = np.linalg.norm(rows, axis=1)
+        # A little less than the norm, so that no rounding makes a row longer than it.
+        scale = float(norm) * (1 - 1e-12) / np.maximum(lengths, float(norm) * (1 - 1e-12))
+        rows *= scale[:, np.newaxis]
+    return rows

@@ -1,0 +1,328 @@
+"""Local problems of many users at once: min over w of sum l(x.w) + rho/2 * norm(w - z)**2.
+
+Newton's method on all users of a block together. With fewer records than features the unknowns are
+the slopes c at the records, since w = z - X'c / rho at the minimum: then a user costs one small
+system of its records per step, and the products X X' are formed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpcore._parallel import get_num_threads
+from dpcore.federated.devices import Devices
+from dpcore.federated.losses import Loss
+
+__all__ = ["LocalProblems"]
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+_MOST_STEPS = 200
+_BLOCK = 1 << 19  # numbers of one block of padded data: a few blocks keep all threads busy
+_SLACK = 1.25  # longest over shortest user in a block
+_DECREASE = 1e-4  # of the decrease that the slope promises, for a step to be taken
+_ROUNDING = 1e-13  # relative error of an objective
+
+
+class LocalProblems:
+    """The users' data in blocks of similar size, and a solver that remembers where it was.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_records, d)
+    y : ndarray of shape (n_records,)
+    devices : Devices
+    loss : Loss
+        With a curvature: the plain hinge has none.
+    tolerance : float or None
+        Norm of the gradient at which a local minimum counts as reached; None for 1e-10 of the
+        gradient at z, for losses whose slopes have no bound.
+
+    Notes
+    -----
+    Records that fill up a block are rows of zeros: they add nothing to any gradient.
+    """
+
+    def __init__(
+        self,
+        X: npt.NDArray[np.float64],
+        y: Array,
+        devices: Devices,
+        loss: Loss,
+        tolerance: float | None = 1e-10,
+    ) -> None:
+        self.n, self.d = len(devices), X.shape[1]
+        self.loss = loss
+        self._blocks: list[_Block] = []
+        self._block_of = np.empty(self.n, np.intp)
+        self._place = np.empty(self.n, np.intp)
+        sizes = devices.sizes
+        order = np.argsort(sizes, kind="stable")
+        for users in _cut(order, sizes[order], self.d):
+            self._block_of[users] = len(self._blocks)
+            self._place[users] = np.arange(len(users))
+            self._blocks.append(_Block.of(X, y, devices, users, loss, tolerance))
+
+    def solve(self, users: Index, z: Array, rho: float) -> Array:
+        """Minima of some users, each with its own row of z; starts where the last call ended.
+
+        Raises ArithmeticError where the tolerance is not reached.
+        """
+        out = np.empty_like(z)
+        block_of, place = self._block_of[users], self._place[users]
+
+        def work(number: int) -> None:
+            at = np.flatnonzero(block_of == number)
+            if at.size:
+                out[at] = self._blocks[number].solve(place[at], z[at], rho)
+
+        _in_threads(work, len(self._blocks))
+        return out
+
+    def gradients(self, w: Array) -> Array:
+        """The gradient of each user's loss at one w, or at a row of w for each."""
+        w = np.broadcast_to(w, (self.n, self.d))
+        out = np.empty((self.n, self.d))
+
+        def work(number: int) -> None:
+            block = self._blocks[number]
+            slopes = self.loss.at(_apply(block.X, w[block.users]), block.y)[1]
+            out[block.users] = _apply_transposed(block.X, slopes)
+
+        _in_threads(work, len(self._blocks))
+        return out
+
+    def objective(self, w: Array) -> float:
+        """Sum of all users' losses at one w."""
+        total = 0.0
+        for block in self._blocks:
+            values = self.loss.at(block.X @ w, block.y)[0]
+            total += float(values[block.is_record].sum())
+        return total
+
+
+@dataclass
+class _Block:
+    users: Index
+    X: Array  # (users, records, d)
+    y: Array
+    is_record: npt.NDArray[np.bool_]
+    products: Array | None  # X X' of every user, for the dual form
+    warm: Array  # slopes c in the dual form, w in the primal one
+    loss: Loss
+    tolerance: float | None
+
+    @staticmethod
+    def of(
+        X: npt.NDArray[np.float64],
+        y: Array,
+        devices: Devices,
+        users: Index,
+        loss: Loss,
+        tolerance: float | None,
+    ) -> _Block:
+        sizes, d = devices.sizes[users], X.shape[1]
+        records, starts = devices.records(users)
+        longest = int(sizes.max())
+        data, target = np.zeros((len(users), longest, d)), np.zeros((len(users), longest))
+        row = np.repeat(np.arange(len(users)), sizes)
+        column = np.arange(len(records)) - np.repeat(starts, sizes)
+        data[row, column], target[row, column] = X[records], y[records]
+        is_record = np.arange(longest) < sizes[:, np.newaxis]
+        products = data @ data.swapaxes(1, 2) if longest < d else None
+        warm = np.zeros((len(users), d if products is None else longest))
+        return _Block(users, data, target, is_record, products, warm, loss, tolerance)
+
+    def solve(self, at: Index, z: Array, rho: float) -> Array:
+        whole = len(at) == len(self.users) and bool((at == np.arange(len(at))).all())
+        pick = slice(None) if whole else at
+        X, y, start = self.X[pick], self.y[pick], self.warm[pick]
+        if self.products is None:
+            problem: _Primal | _Dual = _Primal(X, y, z, rho, self.loss)
+        else:
+            problem = _Dual(X, y, z, rho, self.loss, self.products[pick])
+        unknown = _newton(problem, start, self.tolerance)
+        self.warm[pick] = unknown
+        return problem.model(unknown)
+
+
+class _Primal:
+    """Unknown: w."""
+
+    def __init__(self, X: Array, y: Array, z: Array, rho: float, loss: Loss) -> None:
+        self.X, self.y, self.z, self.rho, self.loss = X, y, z, rho, loss
+
+    def start(self, w: Array) -> Array:
+        return _apply(self.X, w)
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> _Primal:
+        return _Primal(self.X[rows], self.y[rows], self.z[rows], self.rho, self.loss)
+
+    def residual(self, w: Array, slopes: Array) -> tuple[Array, Array]:
+        gradient = _apply_transposed(self.X, slopes) + self.rho * (w - self.z)
+        return gradient, np.linalg.norm(gradient, axis=1)
+
+    def direction(self, w: Array, gradient: Array, bends: Array) -> tuple[Array, Array, Array]:
+        weighted = self.X * bends[..., np.newaxis]
+        hessian = weighted.swapaxes(1, 2) @ self.X
+        hessian[:, np.arange(hessian.shape[1]), np.arange(hessian.shape[1])] += self.rho
+        step = np.asarray(-np.linalg.solve(hessian, gradient[..., np.newaxis])[..., 0], np.float64)
+        return step, _apply(self.X, step), _dots(gradient, step)
+
+    def penalty(self, w: Array, step: Array) -> tuple[Array, Array, Array]:
+        """Coefficients of 1, s and s**2 in the quadratic part along the step."""
+        away, rho = w - self.z, self.rho
+        return 0.5 * rho * _dots(away, away), rho * _dots(away, step), 0.5 * rho * _dots(step, step)
+
+    def model(self, w: Array) -> Array:
+        return w.copy()
+
+
+class _Dual:
+    """Unknown: the slopes c, with w = z - X'c / rho."""
+
+    def __init__(
+        self, X: Array, y: Array, z: Array, rho: float, loss: Loss, products: Array
+    ) -> None:
+        self.X, self.y, self.z, self.rho, self.loss = X, y, z, rho, loss
+        self.products = products
+
+    def start(self, c: Array) -> Array:
+        return _apply(self.X, self.z) - _apply(self.products, c) / self.rho
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> _Dual:
+        return _Dual(
+            self.X[rows], self.y[rows], self.z[rows], self.rho, self.loss, self.products[rows]
+        )
+
+    def residual(self, c: Array, slopes: Array) -> tuple[Array, Array]:
+        # The gradient is X'(slopes - c), of which only the norm is needed.
+        gap = slopes - c
+        squares = _dots(gap, _apply(self.products, gap))
+        return gap, np.sqrt(np.maximum(squares, 0.0))
+
+    def direction(self, c: Array, gap: Array, bends: Array) -> tuple[Array, Array, Array]:
+        n = c.shape[1]
+        system: Array = self.products * (bends / self.rho)[..., np.newaxis]
+        system[:, np.arange(n), np.arange(n)] += 1.0
+        step = np.asarray(np.linalg.solve(system, gap[..., np.newaxis])[..., 0], np.float64)
+        moved = -_apply(self.products, step) / self.rho
+        return step, moved, _dots(gap, moved)
+
+    def penalty(self, c: Array, step: Array) -> tuple[Array, Array, Array]:
+        of_c, of_step = _apply(self.products, c), _apply(self.products, step)
+        half = 0.5 / self.rho
+        return half * _dots(c, of_c), 2 * half * _dots(step, of_c), half * _dots(step, of_step)
+
+    def model(self, c: Array) -> Array:
+        return self.z - _apply_transposed(self.X, c) / self.rho
+
+
+def _newton(problem: _Primal | _Dual, start: Array, tolerance: float | None) -> Array:
+    """Damped Newton's method; users that have arrived are left out of further steps."""
+    unknown = start.copy()
+    open_rows = np.arange(len(unknown))
+    scores = problem.start(unknown)
+    limit: Array | float = np.inf if tolerance is None else tolerance
+    for _ in range(_MOST_STEPS):
+        now = unknown[open_rows]
+        values, slopes, bends = problem.loss.at(scores, problem.y)
+        residual, norms = problem.residual(now, slopes)
+        if tolerance is None and not isinstance(limit, np.ndarray):
+            limit = 1e-10 * np.maximum(1.0, norms)
+        far = norms > limit
+        if not far.any():
+            return unknown
+        if not far.all():
+            problem, scores, now = problem.take(far), scores[far], now[far]
+            values, bends, residual = values[far], bends[far], residual[far]
+            open_rows = open_rows[far]
+            limit = limit[far] if isinstance(limit, np.ndarray) else limit
+        step, moved, slope = problem.direction(now, residual, bends)
+        length = _line_search(problem, now, scores, values.sum(axis=1), step, moved, slope)
+        unknown[open_rows] = now + length[:, np.newaxis] * step
+        # Afresh rather than by adding what moved, so that rounding does not accumulate.
+        scores = problem.start(unknown[open_rows])
+    raise ArithmeticError("The local solver did not reach its tolerance; nothing was released.")
+
+
+def _line_search(
+    problem: _Primal | _Dual,
+    now: Array,
+    scores: Array,
+    values: Array,
+    step: Array,
+    moved: Array,
+    slope: Array,
+) -> Array:
+    """Step lengths 1, 1/2, 1/4, ... that decrease each user's objective enough."""
+    constant, linear, square = problem.penalty(now, step)
+    before = values + constant
+    length = np.ones(len(now))
+    waiting = np.ones(len(now), dtype=np.bool_)
+    while waiting.any():
+        s = length[waiting]
+        trial = scores[waiting] + s[:, np.newaxis] * moved[waiting]
+        after = problem.loss.at(trial, problem.y[waiting])[0].sum(axis=1)
+        after += constant[waiting] + s * (linear[waiting] + s * square[waiting])
+        wanted = before[waiting] + _DECREASE * s * slope[waiting]
+        poor = after > wanted + _ROUNDING * np.abs(before[waiting])
+        poor &= s > 1e-9
+        rows = np.flatnonzero(waiting)
+        waiting[rows[~poor]] = False
+        length[rows[poor]] *= 0.5
+    return length
+
+
+def _in_threads(work: Callable[[int], None], n: int) -> None:
+    """Call work(0), ..., work(n - 1), with BLAS in one thread: its matrices are small."""
+    n_threads = min(get_num_threads(), n)
+    with _blas().limit(limits=1, user_api="blas"):
+        if n_threads == 1:
+            for number in range(n):
+                work(number)
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(work, range(n)))
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    """The libraries loaded, looked for once: the search takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _dots(a: Array, b: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->i", a, b))
+
+
+def _apply(matrices: Array, vectors: Array) -> Array:
+    return np.matmul(matrices, vectors[..., np.newaxis])[..., 0]  # type: ignore[no-any-return]
+
+
+def _apply_transposed(matrices: Array, vectors: Array) -> Array:
+    return np.matmul(vectors[:, np.newaxis, :], matrices)[:, 0]  # type: ignore[no-any-return]
+
+
+def _cut(order: Index, sizes: npt.NDArray[np.intp], d: int) -> list[Index]:
+    """Users in ascending order of size, cut into blocks of similar and bounded size."""
+    blocks, begin = [], 0
+    for end in range(1, len(order) + 1):
+        full = end < len(order) and (
+            sizes[end] > _SLACK * sizes[begin] + 4
+            or (end + 1 - begin) * sizes[end] * max(d, sizes[end] if sizes[end] < d else d) > _BLOCK
+        )
+        if full or end == len(order):
+            blocks.append(order[begin:end])
+            begin = end
+    return blocks

@@ -1,0 +1,653 @@
+"""Consensus ADMM: linear models of users who share noisy sums only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpcore._charge import prepay
+from dpcore._checks import check_choice, check_index, check_positive, exact
+from dpcore._release import check_noise
+from dpcore.accounting import Privacy
+from dpcore.errors import ParameterError
+from dpcore.federated.consensus import (
+    Consensus,
+    GradientDescent,
+    Penalty,
+    Summation,
+    plain_sum,
+    tail_mean,
+)
+from dpcore.federated.devices import Devices
+from dpcore.federated.history import History, progress_bar
+from dpcore.federated.losses import Loss, make_loss
+from dpcore.federated.schedule import Delays, Schedule, simulate
+from dpcore.federated.secure_sum import secure_sum
+from dpcore.federated.shares import ACCOUNTINGS, Plan, classical_epsilon, plan, stateful_shifts
+from dpcore.federated.solvers import LocalProblems
+from dpcore.learners._linear import binary_labels, check_validation, measure, scaled_rows
+from dpcore.noise import Noise
+
+__all__ = ["ConsensusADMMClassifier", "ConsensusADMMRegressor"]
+
+Array = npt.NDArray[np.float64]
+
+_SOLVERS = ("exact", "dp_gd")
+_PENALTIES = ("l2", "l1", "elasticnet")
+_TOLERANCE = 1e-10  # of local minima, over the largest gradient of a record
+
+_NOT_COVERED = (
+    "how many records each user holds, who takes part in which round, and when",
+    "further records of the same person: losses add up",
+    "parameters that were chosen by looking at the data",
+)
+
+
+class _ConsensusADMM(BaseEstimator):
+    """What both learners share."""
+
+    def __init__(
+        self,
+        loss: str | Loss,
+        epsilon: float | None,
+        delta: float,
+        noise_multiplier: float | None,
+        accounting: str,
+        solver: str,
+        adjacency: str,
+        penalty: str,
+        beta: float,
+        l1_ratio: float,
+        rho: float | Sequence[float],
+        relaxation: float,
+        learning_rate: float,
+        n_rounds: int,
+        tol: float | None,
+        tail: int,
+        n_users: int,
+        barrier: int | None,
+        max_delay: int,
+        delays: Delays | None,
+        honest: float,
+        secure: bool,
+        row_norm: float | None,
+        fit_intercept: bool,
+        diagnostics: bool,
+        random_state: Any,
+        noise: Noise | None,
+        progress: bool,
+    ) -> None:
+        self.loss = loss
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.accounting = accounting
+        self.solver = solver
+        self.adjacency = adjacency
+        self.penalty = penalty
+        self.beta = beta
+        self.l1_ratio = l1_ratio
+        self.rho = rho
+        self.relaxation = relaxation
+        self.learning_rate = learning_rate
+        self.n_rounds = n_rounds
+        self.tol = tol
+        self.tail = tail
+        self.n_users = n_users
+        self.barrier = barrier
+        self.max_delay = max_delay
+        self.delays = delays
+        self.honest = honest
+        self.secure = secure
+        self.row_norm = row_norm
+        self.fit_intercept = fit_intercept
+        self.diagnostics = diagnostics
+        self.random_state = random_state
+        self.noise = noise
+        self.progress = progress
+
+    def _fit(self, X: Any, y: Array, users: Any, validation: Any) -> None:
+        loss = self._check_parameters()
+        held_out = None
+        if validation is not None:
+            data, target = check_validation(self, validation)
+            held_out = (self._rows(data), target)
+        seed = check_random_state(self.random_state).randint(1 << 31)
+        generator = np.random.default_rng(seed)
+        if users is None:
+            n_users = check_index(self.n_users, "n_users", least=1)
+            devices = Devices.parts(len(X), n_users, generator)
+        else:
+            devices = Devices.of(len(X), users)
+        n = len(devices)
+        barrier = n if self.barrier is None else min(check_index(self.barrier, "barrier"), n)
+        schedule = simulate(
+            n,
+            check_index(self.n_rounds, "n_rounds", least=1),
+            barrier=barrier,
+            max_delay=self.max_delay,
+            delays=self.delays,
+            generator=generator,
+        )
+        rho = self._penalties(len(schedule), schedule)
+        rows = self._rows(X)
+        source = check_noise(self.noise)
+        chosen = self._plan(rows.shape[1], loss, rho, devices, schedule, barrier)
+        summation = self._summation(n, rows.shape[1], barrier, chosen)
+        slope = loss.derivative_bound * (self.row_norm or 1.0)
+        tolerance = _TOLERANCE * slope if math.isfinite(slope) else None
+        problems = LocalProblems(rows, y, devices, loss, tolerance)
+        paid = None if chosen is None else self._pay(source, chosen)
+        engine = self._engine(problems, loss, rows, chosen, summation, paid)
+        models = self._run(engine, schedule, rho, loss, held_out)
+        w = tail_mean(models, check_index(self.tail, "tail", least=1))
+        self.coef_, self.intercept_ = (w[:-1], float(w[-1])) if self.fit_intercept else (w, 0.0)
+        self.schedule_ = schedule
+        self.n_users_, self.n_rounds_ = n, len(self.history_)
+        self.n_iter_ = self.n_rounds_
+        self.privacy_ = self._promise(chosen, source)
+
+    def _check_parameters(self) -> Loss:
+        loss = make_loss(self.loss)
+        kind = "margin" if isinstance(self, ClassifierMixin) else "residual"
+        if loss.kind != kind:
+            raise ParameterError(f"The 'loss' parameter must be a loss of the {kind}.")
+        if not math.isfinite(loss.curvature_bound):
+            raise ParameterError("The 'loss' parameter must be a loss without corners.")
+        check_choice(self.solver, "solver", _SOLVERS)
+        check_choice(self.accounting, "accounting", ACCOUNTINGS)
+        check_choice(self.adjacency, "adjacency", ("replace", "add-remove"))
+        check_choice(self.penalty, "penalty", _PENALTIES)
+        for name in ("beta", "l1_ratio"):
+            if exact(getattr(self, name), name) < 0:
+                raise ParameterError(f"The '{name}' parameter must not be negative.")
+        if not 0 < exact(self.relaxation, "relaxation") < 2:
+            raise ParameterError("The 'relaxation' parameter must lie between 0 and 2.")
+        if not 0 < exact(self.honest, "honest") <= 1:
+            raise ParameterError("The 'honest' parameter must be above 0 and at most 1.")
+        for name in ("row_norm", "epsilon", "noise_multiplier"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name)
+        if self._is_private:
+            if not 0 < exact(self.delta, "delta") < 1:
+                raise ParameterError("The 'delta' parameter must lie between 0 and 1.")
+            if self.row_norm is None:
+                raise ParameterError("The 'row_norm' parameter must be given for a private fit.")
+            if not math.isfinite(loss.derivative_bound):
+                raise ParameterError(
+                    "The 'loss' parameter must have bounded slopes for a private fit; 'huber' has."
+                )
+            if self.epsilon is not None and self.noise_multiplier is not None:
+                raise ParameterError(
+                    "The 'epsilon' parameter must be None where 'noise_multiplier' is given."
+                )
+        return loss
+
+    @property
+    def _is_private(self) -> bool:
+        return self.epsilon is not None or self.noise_multiplier is not None
+
+    def _penalties(self, n_rounds: int, schedule: Schedule) -> list[float]:
+        """rho of every round."""
+        if isinstance(self.rho, int | float | np.number):
+            return [float(check_positive(self.rho, "rho"))] * n_rounds
+        values = [float(check_positive(value, "rho")) for value in self.rho]
+        if len(values) < n_rounds:
+            raise ParameterError("The 'rho' parameter must be one number, or one for every round.")
+        if not schedule.is_synchronous:
+            raise ParameterError("The 'rho' parameter must be one number where users are late.")
+        return values[:n_rounds]
+
+    def _rows(self, X: npt.NDArray[Any]) -> Array:
+        return scaled_rows(X, bool(self.fit_intercept), self.row_norm)
+
+    def _plan(
+        self,
+        d: int,
+        loss: Loss,
+        rho: list[float],
+        devices: Devices,
+        schedule: Schedule,
+        barrier: int,
+    ) -> Plan | None:
+        if not self._is_private:
+            return None
+        everybody = schedule.is_synchronous and barrier == len(devices)
+        factor = 2 if self.adjacency == "replace" else 1
+        slope = Fraction(loss.derivative_bound) * exact(self.row_norm, "row_norm")
+        if self.solver == "dp_gd":
+            name, in_sum = "gradients of all users", True
+            steps = [factor * slope] * len(rho)
+            shifts = steps
+        else:
+            inexact = slope * (factor + 2 * Fraction(_TOLERANCE))
+            steps = [inexact / Fraction(value) for value in rho]
+            name, in_sum = f"consensus ADMM, {self.accounting}", self.accounting == "stateful"
+            shifts = steps[: schedule.most_rounds]
+            steps = steps[: schedule.most_rounds]
+            if in_sum:
+                most = int(devices.sizes.max()) + (self.adjacency == "add-remove")
+                smoothness = most * loss.curvature_bound * float(self.row_norm or 1.0) ** 2
+                shifts = stateful_shifts(
+                    steps, rho, math.nextafter(smoothness, math.inf), self.relaxation
+                )
+        if in_sum and not everybody:
+            raise ParameterError(
+                "The 'accounting' parameter must be 'share', with solver 'exact', where not all "
+                "users take part in every round."
+            )
+        chosen = plan(
+            d=d,
+            steps=steps,
+            shifts=shifts,
+            n_shares=max(1, math.ceil(exact(self.honest, "honest") * barrier)),
+            in_sum=in_sum,
+            epsilon=self.epsilon,
+            delta=float(self.delta),
+            noise_multiplier=self.noise_multiplier,
+            mechanism=name,
+            adjacency=self.adjacency,
+        )
+        return chosen.for_rounds(len(rho))
+
+    def _summation(self, n: int, d: int, barrier: int, chosen: Plan | None) -> Summation:
+        if not self.secure:
+            return plain_sum
+        if chosen is None:
+            raise ParameterError(
+                "The 'secure' parameter is for private fits: exact sums tell what they tell."
+            )
+        return secure_sum(n, d, barrier=barrier, n_shares=chosen.n_shares)
+
+    def _pay(self, source: Noise, chosen: Plan) -> Noise:
+        name = ("consensus admm", chosen.event.to_json())
+        return prepay(source, chosen.event, *name).release(*name)
+
+    def _engine(
+        self,
+        problems: LocalProblems,
+        loss: Loss,
+        rows: Array,
+        chosen: Plan | None,
+        summation: Summation,
+        paid: Noise | None,
+    ) -> Consensus | GradientDescent:
+        beta, ratio = float(self.beta), float(self.l1_ratio)
+        penalty = {
+            "l2": Penalty(l2=beta),
+            "l1": Penalty(l1=beta),
+            "elasticnet": Penalty(l1=beta * ratio, l2=beta * (1 - ratio)),
+        }[self.penalty]
+        if self.solver == "exact":
+            in_state = self.accounting == "share"
+            return Consensus(problems, penalty, self.relaxation, chosen, in_state, summation, paid)
+        if self.row_norm is None:
+            squares = float(np.square(rows).sum())
+        else:
+            squares = len(rows) * float(self.row_norm) ** 2
+        rate = float(check_positive(self.learning_rate, "learning_rate"))
+        smoothness = loss.curvature_bound * squares / rate
+        return GradientDescent(problems, penalty, smoothness, chosen, summation, paid)
+
+    def _run(
+        self,
+        engine: Consensus | GradientDescent,
+        schedule: Schedule,
+        rho: list[float],
+        loss: Loss,
+        held_out: Any,
+    ) -> list[Array]:
+        models: list[Array] = []
+        self.history_ = History()
+        rounds = progress_bar(range(len(schedule)), len(schedule), show=bool(self.progress))
+        tol = None if self.tol is None else float(exact(self.tol, "tol"))
+        for number in rounds:
+            users = schedule.participants[number]
+            moved = engine.round(number, users, rho[number])
+            models.append(engine.w0)
+            extra: dict[str, float] = {}
+            if held_out is not None:
+                extra |= measure(held_out, loss, engine.w0, 0.0)
+            if self.diagnostics:
+                total = engine.problems.objective(engine.w0) + engine.penalty.value(engine.w0)
+                extra |= {
+                    "training_objective": total,
+                    "primal_residual": engine.primal_residual(),
+                }
+            self.history_.add(
+                participants=len(users),
+                time=float(schedule.times[number]),
+                bytes_sent=8 * engine.problems.d * len(users),
+                residual=moved,
+                **extra,
+            )
+            if tol is not None and moved <= tol * max(1.0, float(np.linalg.norm(engine.w0))):
+                break
+        if not models:
+            raise ParameterError("The 'delays' parameter leaves fewer users than 'barrier'.")
+        return models
+
+    def _promise(self, chosen: Plan | None, source: Noise) -> Privacy:
+        listed = list(_NOT_COVERED)
+        if isinstance(self, ClassifierMixin) and self.classes is None:
+            listed.append("which two labels occur")
+        if self.diagnostics:
+            listed.append("the history, which holds diagnostics of the private data")
+        if chosen is None:
+            self.per_round_epsilon_ = self.noise_multiplier_ = None
+            return Privacy(
+                math.inf, 0.0, "record", self.adjacency, (), ("anything: no noise", *listed), False
+            )
+        if self.accounting == "stateful" or self.solver == "dp_gd":
+            if self.secure:
+                listed.append("more dishonest users in a sum than 'honest' allows")
+            else:
+                listed.append(
+                    "anything from whoever sums the messages: each holds a share of noise"
+                )
+        self.noise_multiplier_ = chosen.noise_multiplier
+        self.per_round_epsilon_ = classical_epsilon(chosen.noise_multiplier, float(self.delta))
+        return Privacy.of(
+            [chosen.event], float(self.delta), not_covered=listed, private=source.private
+        )
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        data = validate_data(self, X, reset=False, dtype=np.float64)
+        w = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
+        return np.asarray(self._rows(data) @ w)
+
+
+class ConsensusADMMClassifier(ClassifierMixin, _ConsensusADMM):
+    """A linear classifier of two classes, learned by users who keep their records to themselves.
+
+    Minimises the sum of the users' losses plus a penalty. In each round every user minimises its
+    own loss near the model it received, adds a share of noise and sends one vector; the server sees
+    the sum, updates the model and returns it to those who took part.
+
+    Parameters
+    ----------
+    loss : {"logistic", "huber_hinge"} or Loss
+        See `dpcore.federated.custom_loss` for one of your own.
+    epsilon, delta : float
+        Loss of the whole fit. ``epsilon=None`` without `noise_multiplier` adds no noise.
+    noise_multiplier : float, optional
+        Noise instead of epsilon: deviation of the noise of a sum over the sensitivity of one local
+        step. `privacy_` says what it costs.
+    accounting : {"share", "stateful"}
+        "share": users keep the noise in their state; any schedule; counts as if each user's noisy
+        model were published, so the server need not be trusted. "stateful": users keep exact
+        states and add fresh noise to each message; all users in every round; counts for the sums.
+    solver : {"exact", "dp_gd"}
+        "exact" minimises locally. "dp_gd" sends gradients and keeps no state, so one record moves
+        every round by the same small amount: the least noise of all, in sums of all users.
+    adjacency : {"replace", "add-remove"}
+        Whether one record is replaced, or added or removed.
+    penalty : {"l2", "l1", "elasticnet"}
+        beta / 2 * norm(w)**2, beta * norm(w, 1), or both with `l1_ratio`.
+    beta, l1_ratio : float
+    rho : float or sequence of float
+        Weight of staying near the model received; a sequence gives one for every round.
+    relaxation : float
+        Between 0 and 2: above 1 for over-relaxation.
+    learning_rate : float
+        For "dp_gd": length of the steps, over the one that is safe for all data.
+    n_rounds : int
+    tol : float, optional
+        Stop when the model moves by at most tol * max(1, norm). Looks at released values only; the
+        loss is that of all rounds planned.
+    tail : int
+        The result is the mean of the models of so many last rounds: less noise at no cost.
+    n_users : int
+        Where `fit` is not told who holds what: number of random, equal parts.
+    barrier, max_delay : int
+        A round ends when `barrier` users (default: all) have answered, and nobody outside has
+        missed max_delay - 1 rounds.
+    delays : Delays, optional
+        How slow users are, and how they fail; see `dpcore.federated.Delays`.
+    honest : float
+        Share of the users in a round whose noise can be relied on.
+    secure : bool
+        Sum messages by secure aggregation; needs the extra ``secagg``.
+    row_norm : float or None
+        Rows of X, with the 1 of the intercept, are scaled down to this norm where longer, in `fit`
+        and in prediction. None leaves them; a private fit needs it.
+    fit_intercept : bool
+    classes : array_like of 2 labels, optional
+        Public list of labels. Without it, the labels that occur are taken from y.
+    diagnostics : bool
+        Also record the objective and the residual over the private data: not covered by the
+        guarantee.
+    random_state : int or RandomState, optional
+        For the parts and the schedule.
+    noise : Noise, optional
+        Source of the shares; a secure one by default.
+    progress : bool
+        Show a bar.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray of shape (n_features,), float
+        Of rows scaled as said under `row_norm`.
+    classes_ : ndarray of shape (2,)
+    privacy_ : Privacy
+        Of all rounds together.
+    per_round_epsilon_ : float or None
+        What publications state: the classical formula for one round alone. Not a guarantee.
+    noise_multiplier_ : float or None
+    history_ : History
+        By round: participants, time, bytes_sent, residual; objective and accuracy where a
+        validation set was given; training_objective and primal_residual with diagnostics.
+    schedule_ : Schedule
+    n_users_, n_rounds_ : int
+
+    Privacy
+    -------
+    (epsilon, delta)-DP for one record of one user, for everything sent in all rounds. One record
+    moves a local minimum by at most 2 bound row_norm / rho, bound being that of the loss's slope,
+    which the noise is calibrated to; what this becomes over rounds depends on the accounting, see
+    `dpcore.federated.shares`. Noise is discrete, on a grid. Under "share" it holds for whoever sees
+    single messages; otherwise for whoever sees the sums. Local models and duals stay with the
+    users; the server's models are free to publish.
+
+    Cost
+    ----
+    Per user and round a few Newton steps: systems of the size of the records or the features,
+    whichever are fewer. 8 bytes per feature and message.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpcore.learners import ConsensusADMMClassifier
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(-1, 1, (5000, 4))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = ConsensusADMMClassifier(
+    ...     epsilon=1.0, solver="dp_gd", learning_rate=4.0, classes=[0, 1]
+    ... ).fit(X, y, users=np.arange(5000) // 50)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> round(model.privacy_.epsilon, 3), model.n_users_
+    (1.0, 100)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        epsilon: float | None = 1.0,
+        delta: float = 1e-6,
+        *,
+        noise_multiplier: float | None = None,
+        accounting: str = "share",
+        solver: str = "exact",
+        adjacency: str = "replace",
+        penalty: str = "l2",
+        beta: float = 1.0,
+        l1_ratio: float = 0.5,
+        rho: float | Sequence[float] = 1.0,
+        relaxation: float = 1.0,
+        learning_rate: float = 1.0,
+        n_rounds: int = 20,
+        tol: float | None = None,
+        tail: int = 1,
+        n_users: int = 10,
+        barrier: int | None = None,
+        max_delay: int = 1,
+        delays: Delays | None = None,
+        honest: float = 1.0,
+        secure: bool = False,
+        row_norm: float | None = 1.0,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        diagnostics: bool = False,
+        random_state: Any = None,
+        noise: Noise | None = None,
+        progress: bool = False,
+    ) -> None:
+        super().__init__(
+            loss, epsilon, delta, noise_multiplier, accounting, solver, adjacency, penalty, beta,
+            l1_ratio, rho, relaxation, learning_rate, n_rounds, tol, tail, n_users, barrier,
+            max_delay, delays, honest, secure, row_norm, fit_intercept, diagnostics, random_state,
+            noise, progress,
+        )  # fmt: skip
+        self.classes = classes
+
+    def fit(
+        self, X: Any, y: Any, users: Any = None, validation: Any = None
+    ) -> ConsensusADMMClassifier:
+        """Run the rounds.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_records, n_features)
+        y : array_like of shape (n_records,)
+        users : array_like of shape (n_records,), optional
+            Who holds each record; by default the records are dealt to `n_users` at random.
+        validation : tuple (X, y), optional
+            Public data to measure the model on in every round.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        self.classes_, signs = binary_labels(y, self.classes)
+        self._fit(X, signs, users, validation)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: positive for the second class."""
+        return self._scores(X)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The likelier class of each record."""
+        positive = self._scores(X) > 0
+        return np.asarray(self.classes_[positive.astype(np.intp)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = self._is_private
+        tags.non_deterministic = self._is_private and self.noise is None
+        return tags
+
+
+class ConsensusADMMRegressor(RegressorMixin, _ConsensusADMM):
+    """A linear regression, learned by users who keep their records to themselves.
+
+    See `ConsensusADMMClassifier` for the protocol.
+
+    Parameters
+    ----------
+    loss : {"huber", "squared"} or Loss
+        Huber's has slope 1 beyond residuals of 1: scale y accordingly. The squared loss has no
+        bound on what one record can do, so it is for fits without noise only.
+    epsilon, delta, noise_multiplier, accounting, solver, adjacency, penalty, beta, l1_ratio, rho, \
+relaxation, learning_rate, n_rounds, tol, tail, n_users, barrier, max_delay, delays, honest, \
+secure, row_norm, fit_intercept, diagnostics, random_state, noise, progress
+        As for `ConsensusADMMClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_, privacy_, per_round_epsilon_, noise_multiplier_, history_, schedule_, \
+n_users_, n_rounds_
+        As for `ConsensusADMMClassifier`.
+
+    Privacy
+    -------
+    As for `ConsensusADMMClassifier`. No bound on y is needed.
+
+    Cost
+    ----
+    As for `ConsensusADMMClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpcore.learners import ConsensusADMMRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (2000, 3))
+    >>> model = ConsensusADMMRegressor("squared", epsilon=None, beta=1e-3, n_rounds=300)
+    >>> model.set_params(row_norm=None).fit(X, X[:, 0] + 2).intercept_.__round__(3)
+    2.0
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "huber",
+        epsilon: float | None = 1.0,
+        delta: float = 1e-6,
+        *,
+        noise_multiplier: float | None = None,
+        accounting: str = "share",
+        solver: str = "exact",
+        adjacency: str = "replace",
+        penalty: str = "l2",
+        beta: float = 1.0,
+        l1_ratio: float = 0.5,
+        rho: float | Sequence[float] = 1.0,
+        relaxation: float = 1.0,
+        learning_rate: float = 1.0,
+        n_rounds: int = 20,
+        tol: float | None = None,
+        tail: int = 1,
+        n_users: int = 10,
+        barrier: int | None = None,
+        max_delay: int = 1,
+        delays: Delays | None = None,
+        honest: float = 1.0,
+        secure: bool = False,
+        row_norm: float | None = 1.0,
+        fit_intercept: bool = True,
+        diagnostics: bool = False,
+        random_state: Any = None,
+        noise: Noise | None = None,
+        progress: bool = False,
+    ) -> None:
+        super().__init__(
+            loss, epsilon, delta, noise_multiplier, accounting, solver, adjacency, penalty, beta,
+            l1_ratio, rho, relaxation, learning_rate, n_rounds, tol, tail, n_users, barrier,
+            max_delay, delays, honest, secure, row_norm, fit_intercept, diagnostics, random_state,
+            noise, progress,
+        )  # fmt: skip
+
+    def fit(
+        self, X: Any, y: Any, users: Any = None, validation: Any = None
+    ) -> ConsensusADMMRegressor:
+        """Run the rounds; parameters as for `ConsensusADMMClassifier.fit`."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        self._fit(X, np.asarray(y, np.float64), users, validation)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Values of the linear function."""
+        return self._scores(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._is_private
+        tags.non_deterministic = self._is_private and self.noise is None
+        return tags
