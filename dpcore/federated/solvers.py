@@ -117,6 +117,7 @@ class _Block:
     is_record: npt.NDArray[np.bool_]
     products: Array | None  # X X' of every user, for the dual form
     warm: Array  # slopes c in the dual form, w in the primal one
+    inverses: Array  # of the last Hessians, in the primal form
     loss: Loss
     tolerance: float | None
 
@@ -139,32 +140,48 @@ class _Block:
         is_record = np.arange(longest) < sizes[:, np.newaxis]
         products = data @ data.swapaxes(1, 2) if longest < d else None
         warm = np.zeros((len(users), d if products is None else longest))
-        return _Block(users, data, target, is_record, products, warm, loss, tolerance)
+        inverses = np.zeros((len(users), d, d) if products is None else 0)
+        return _Block(users, data, target, is_record, products, warm, inverses, loss, tolerance)
 
     def solve(self, at: Index, z: Array, rho: float) -> Array:
         whole = len(at) == len(self.users) and bool((at == np.arange(len(at))).all())
         pick = slice(None) if whole else at
         X, y, start = self.X[pick], self.y[pick], self.warm[pick]
         if self.products is None:
-            problem: _Primal | _Dual = _Primal(X, y, z, rho, self.loss)
-        else:
-            problem = _Dual(X, y, z, rho, self.loss, self.products[pick])
-        unknown = _newton(problem, start, self.tolerance)
+            known = self.inverses[pick]
+            primal = _Primal(X, y, z, rho, self.loss, known, np.arange(len(z)))
+            start = _coast(primal, start, self.tolerance or 0.0)
+            unknown = _newton(primal, start, self.tolerance)
+            self.warm[pick], self.inverses[pick] = unknown, known
+            return unknown
+        dual = _Dual(X, y, z, rho, self.loss, self.products[pick])
+        unknown = _newton(dual, start, self.tolerance)
         self.warm[pick] = unknown
-        return problem.model(unknown)
+        return dual.model(unknown)
 
 
 class _Primal:
     """Unknown: w."""
 
-    def __init__(self, X: Array, y: Array, z: Array, rho: float, loss: Loss) -> None:
+    def __init__(
+        self, X: Array, y: Array, z: Array, rho: float, loss: Loss, inverses: Array, rows: Index
+    ) -> None:
         self.X, self.y, self.z, self.rho, self.loss = X, y, z, rho, loss
+        self.inverses, self.rows = inverses, rows  # of all users, and which of them are here
 
     def start(self, w: Array) -> Array:
         return _apply(self.X, w)
 
     def take(self, rows: npt.NDArray[np.bool_]) -> _Primal:
-        return _Primal(self.X[rows], self.y[rows], self.z[rows], self.rho, self.loss)
+        return _Primal(
+            self.X[rows],
+            self.y[rows],
+            self.z[rows],
+            self.rho,
+            self.loss,
+            self.inverses,
+            self.rows[rows],
+        )
 
     def residual(self, w: Array, slopes: Array) -> tuple[Array, Array]:
         gradient = _apply_transposed(self.X, slopes) + self.rho * (w - self.z)
@@ -174,16 +191,15 @@ class _Primal:
         weighted = self.X * bends[..., np.newaxis]
         hessian = weighted.swapaxes(1, 2) @ self.X
         hessian[:, np.arange(hessian.shape[1]), np.arange(hessian.shape[1])] += self.rho
-        step = np.asarray(-np.linalg.solve(hessian, gradient[..., np.newaxis])[..., 0], np.float64)
+        inverses = np.asarray(np.linalg.inv(hessian), np.float64)
+        self.inverses[self.rows] = inverses
+        step = -_apply(inverses, gradient)
         return step, _apply(self.X, step), _dots(gradient, step)
 
     def penalty(self, w: Array, step: Array) -> tuple[Array, Array, Array]:
         """Coefficients of 1, s and s**2 in the quadratic part along the step."""
         away, rho = w - self.z, self.rho
         return 0.5 * rho * _dots(away, away), rho * _dots(away, step), 0.5 * rho * _dots(step, step)
-
-    def model(self, w: Array) -> Array:
-        return w.copy()
 
 
 class _Dual:
@@ -252,6 +268,30 @@ def _newton(problem: _Primal | _Dual, start: Array, tolerance: float | None) -> 
         # Afresh rather than by adding what moved, so that rounding does not accumulate.
         scores = problem.start(unknown[open_rows])
     raise ArithmeticError("The local solver did not reach its tolerance; nothing was released.")
+
+
+def _coast(problem: _Primal, start: Array, tolerance: float) -> Array:
+    """Steps with the Hessians of an earlier call, as long as they halve the gradient.
+
+    Hessians change little from round to round, and cost as much as d gradients.
+    """
+    w = start.copy()
+    rows = np.arange(len(w))
+    gradient, norms = problem.residual(w, problem.loss.at(problem.start(w), problem.y)[1])
+    for _ in range(_MOST_STEPS):
+        going = norms > tolerance
+        if not going.any():
+            break
+        if not going.all():
+            problem, rows = problem.take(going), rows[going]
+            gradient, norms = gradient[going], norms[going]
+        trial = w[rows] - _apply(problem.inverses[problem.rows], gradient)
+        slopes = problem.loss.at(problem.start(trial), problem.y)[1]
+        gradient, after = problem.residual(trial, slopes)
+        good = after < 0.5 * norms
+        w[rows[good]] = trial[good]
+        norms = np.where(good, after, 0.0)
+    return w
 
 
 def _line_search(
