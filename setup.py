@@ -29,6 +29,7 @@ EXTENSIONS = {
     "dpcore_ext.labeling": ("bindings/labeling.pyx", c_files("labeling.c")),
     "dpcore_ext.pack": ("bindings/pack.pyx", c_files("pack.c")),
     "dpcore_ext.secagg": ("bindings/secagg.pyx", c_files("mask.c", "shamir.c")),
+    "dpcore_ext.recurrent": ("bindings/recurrent.pyx", []),
     "dpcore_ext.sample": ("bindings/sample.pyx", c_files("fixed.c", "sample.c")),
 }
 

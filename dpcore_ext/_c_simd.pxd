@@ -18,6 +18,24 @@ cdef extern from "dpcore/chacha.h" nogil:
     uint64_t dpc_fork_generation()
 
 
+cdef extern from "dpcore/recurrent.h" nogil:
+    ctypedef struct dpc_lstm_t:
+        size_t hidden, n_steps, n_rows
+        const float *x
+        const float *wx
+        const float *wh
+        const float *bias
+        float *h
+        float *c
+        float *gates
+        const float *dh
+        float *dwx
+        float *dwh
+        float *dbias
+        float *scratch
+    size_t dpc_lstm_scratch(size_t hidden)
+
+
 cdef extern from "dpcore/simd.h" nogil:
     cdef enum dpc_level:
         DPC_BASELINE
@@ -35,6 +53,8 @@ cdef extern from "dpcore/simd.h" nogil:
                              size_t n, uint8_t *out) noexcept nogil
         void (*cross)(const double *a, const double *b, size_t n_rows, size_t n_a, size_t n_b,
                       double *out) noexcept nogil
+        void (*lstm_forward)(const dpc_lstm_t *group) noexcept nogil
+        void (*lstm_backward)(const dpc_lstm_t *group) noexcept nogil
     const dpc_kernels_t *dpc_kernels()
     const dpc_kernels_t *dpc_kernels_at(dpc_level level)
     dpc_status dpc_select(dpc_level level)

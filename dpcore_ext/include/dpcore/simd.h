@@ -7,6 +7,7 @@
 #define DPCORE_SIMD_H
 
 #include "dpcore/chacha.h"
+#include "dpcore/recurrent.h"
 
 enum dpc_level { DPC_BASELINE = 0, DPC_AVX2, DPC_AVX512, DPC_LEVEL_END };
 
@@ -76,6 +77,10 @@ typedef struct dpc_kernels {
      * modulo the word size; words are little-endian. Does not depend on the words in time. */
     void (*mask_u32)(const dpc_key_t *key, uint64_t counter, int negative, uint32_t *acc, size_t n);
     void (*mask_u64)(const dpc_key_t *key, uint64_t counter, int negative, uint64_t *acc, size_t n);
+
+    /* All steps of one group of LSTM cells, and the gradients of its weights; see recurrent.h. */
+    void (*lstm_forward)(const dpc_lstm_t *group);
+    void (*lstm_backward)(const dpc_lstm_t *group);
 } dpc_kernels_t;
 
 /* The table in use. */
