@@ -22,7 +22,7 @@ from bench.runner import (
     write,
 )
 
-SUITES = ("noise", "local", "accounting", "llp", "secure", "lvq", "federated")
+SUITES = ("noise", "local", "accounting", "llp", "secure", "lvq", "federated", "forecast")
 
 
 def run(rows: list[Row]) -> list[dict[str, Any]]:

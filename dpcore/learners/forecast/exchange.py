@@ -74,10 +74,11 @@ def bucket_counts(series: npt.ArrayLike, bins: Sequence[Bins], length: int) -> n
     n_buckets = len(x) // length
     x = x[: n_buckets * length]
     labels = np.stack([each.label(x[..., f]) for f, each in enumerate(bins)], axis=2)
-    cells = np.arange(n_buckets).repeat(length)[:, None] * labels[0].size
-    cells = (cells + np.arange(labels[0].size)) * n_bins + labels.reshape(len(labels), -1)
-    size = n_buckets * labels[0].size * n_bins if len(labels) else 0
-    counts = np.bincount(cells[labels.reshape(len(labels), -1) >= 0], minlength=size)
+    flat = labels.reshape(len(labels), x.shape[1] * x.shape[2])
+    n_series = x.shape[1] * x.shape[2]
+    bucket = np.arange(n_buckets).repeat(length)[:, None]
+    cells = (bucket * n_series + np.arange(n_series)) * n_bins + flat
+    counts = np.bincount(cells[flat >= 0], minlength=n_buckets * n_series * n_bins)
     return counts.reshape(n_buckets, *x.shape[1:], n_bins).astype(np.int64, copy=False)
 
 

@@ -1,0 +1,6 @@
+def markdown(r):
+    return ""
+
+
+def verdict(r, quick):
+    return 0
