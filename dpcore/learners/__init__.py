@@ -1,7 +1,12 @@
 """Learners with scikit-learn's conventions; each says in `privacy_` what it guarantees."""
 
 from dpcore.learners.admm import ConsensusADMMClassifier, ConsensusADMMRegressor
-from dpcore.learners.baselines import CentralClassifier, CentralRegressor, LocalOnlyClassifier, LocalOnlyRegressor
+from dpcore.learners.baselines import (
+    CentralClassifier,
+    CentralRegressor,
+    LocalOnlyClassifier,
+    LocalOnlyRegressor,
+)
 from dpcore.learners.fedsgd import LDPFedSGDClassifier, LDPFedSGDRegressor
 from dpcore.learners.forecast.forecaster import PrivateForecaster
 from dpcore.learners.label_baselines import make_baseline
@@ -11,4 +16,22 @@ from dpcore.learners.label_rules import suggest_parameters
 from dpcore.learners.lvq import InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.privatizer import LocalPrivatizer
 
-__all__ = ["CentralClassifier", "CentralRegressor", "ConsensusADMMClassifier", "ConsensusADMMRegressor", "InferredPublicWarning", "LDPFedSGDClassifier", "LDPFedSGDRegressor", "LabelProportionClassifier", "LabelProportionNetwork", "LocalOnlyClassifier", "LocalOnlyRegressor", "LocalPrivatizer", "PrivateForecaster", "PrivateGLVQ", "PrivateGMLVQ", "make_baseline", "suggest_parameters",]
+__all__ = [
+    "CentralClassifier",
+    "CentralRegressor",
+    "ConsensusADMMClassifier",
+    "ConsensusADMMRegressor",
+    "InferredPublicWarning",
+    "LDPFedSGDClassifier",
+    "LDPFedSGDRegressor",
+    "LabelProportionClassifier",
+    "LabelProportionNetwork",
+    "LocalOnlyClassifier",
+    "LocalOnlyRegressor",
+    "LocalPrivatizer",
+    "PrivateForecaster",
+    "PrivateGLVQ",
+    "PrivateGMLVQ",
+    "make_baseline",
+    "suggest_parameters",
+]
