@@ -1,7 +1,7 @@
 """What secure aggregation costs against users and words: ``python -m bench.secure_costs``.
 
-Writes bench/results/secure_costs.md. Times are those of one process and one thread; 10 % of the
-clients drop out before they send their vectors.
+Writes bench/results/secure_costs.md. Times are CPU times of one thread; 10 % of the clients drop
+out before they send their vectors.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def cost(n: int, d: int, degree: int | None) -> tuple[float, ...]:
     sent = received = 0
 
     def timed(who: str, call, *arguments):  # type: ignore[no-untyped-def]
-        begin = time.perf_counter()
+        begin = time.process_time()
         result = call(*arguments)
-        spent[who] += time.perf_counter() - begin
+        spent[who] += time.process_time() - begin
         return result
 
     inbox = dict.fromkeys(range(n), timed("server", server.begin))
@@ -66,7 +66,7 @@ def main() -> Path:
     lines = [
         "# Cost of a round against users and words",
         "",
-        "64-bit words, 10 % dropouts before the vectors are sent, one thread. Up to "
+        "64-bit words, 10 % dropouts before the vectors are sent, CPU time of one thread. Up to "
         f"{COMPLETE_UP_TO} users everybody masks with everybody (malicious server); beyond, the "
         "degree is `choose_degree(n, server='curious', corrupt=0.05)`.",
         "",
