@@ -16,7 +16,7 @@ def run(
     *,
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
-    timeout: float = 110,
+    timeout: float = 900,
 ) -> str:
     """Output of a command that must succeed."""
     result = subprocess.run(
