@@ -1,21 +1,10 @@
 /* k-means and labelings on buffers without a byte to spare, for the sanitizers to watch. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "dpcore/cluster.h"
 #include "dpcore/labeling.h"
 
-static int failures;
-
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            failures++;                                                           \
-        }                                                                         \
-    } while (0)
+#include "check.h"
 
 static uint64_t state = 1;
 
@@ -25,20 +14,11 @@ static double next_uniform(void)
     return (double)(state >> 33) / 2147483648.0;
 }
 
-static void *room(size_t n)
-{
-    void *p = malloc(n ? n : 1);
-    if (!p) {
-        abort();
-    }
-    return p;
-}
-
 static void test_kmeans(const dpc_kernels_t *kernels, size_t n, size_t d, size_t k)
 {
     size_t chunk = dpc_kmeans_chunk(n), n_chunks = (n + chunk - 1) / chunk;
     size_t width = dpc_kmeans_partial(k, d);
-    double *x = room(n * d * sizeof *x), *uniform = room(k * sizeof *uniform);
+    double *x = exactly(n * d * sizeof *x), *uniform = exactly(k * sizeof *uniform);
     dpc_kmeans_f64_t run;
     memset(&run, 0, sizeof run);
     run.x = x;
@@ -46,12 +26,12 @@ static void test_kmeans(const dpc_kernels_t *kernels, size_t n, size_t d, size_t
     run.d = d;
     run.k = k;
     run.chunk = chunk;
-    run.centers = room(k * d * sizeof(double));
-    run.bias = room(k * sizeof(double));
-    run.labels = room(n * sizeof(int32_t));
-    run.distances = room(n * sizeof(double));
-    run.partial = room(n_chunks * width * sizeof(double));
-    run.total = room(width * sizeof(double));
+    run.centers = exactly(k * d * sizeof(double));
+    run.bias = exactly(k * sizeof(double));
+    run.labels = exactly(n * sizeof(int32_t));
+    run.distances = exactly(n * sizeof(double));
+    run.partial = exactly(n_chunks * width * sizeof(double));
+    run.total = exactly(width * sizeof(double));
     for (size_t i = 0; i < n * d; i++) {
         x[i] = next_uniform() - 0.5;
     }
@@ -81,14 +61,14 @@ static void test_kmeans(const dpc_kernels_t *kernels, size_t n, size_t d, size_t
 
 static void test_labeling(size_t k, size_t n_labels)
 {
-    double *gram = room(k * k * sizeof *gram), *cross = room(n_labels * k * sizeof *cross);
-    double *mean = room(k * sizeof *mean), *target_mean = room(n_labels * sizeof *target_mean);
-    double *scratch = room(dpc_label_scratch(k, n_labels) * sizeof *scratch);
-    double *delta = room(k * n_labels * sizeof *delta), *swap = room(k * k * sizeof *swap);
-    int32_t *labels = room(3 * k * sizeof *labels), *order = room(k * sizeof *order);
+    double *gram = exactly(k * k * sizeof *gram), *cross = exactly(n_labels * k * sizeof *cross);
+    double *mean = exactly(k * sizeof *mean), *target_mean = exactly(n_labels * sizeof *target_mean);
+    double *scratch = exactly(dpc_label_scratch(k, n_labels) * sizeof *scratch);
+    double *delta = exactly(k * n_labels * sizeof *delta), *swap = exactly(k * k * sizeof *swap);
+    int32_t *labels = exactly(3 * k * sizeof *labels), *order = exactly(k * sizeof *order);
     double objectives[3];
     /* m with one row per cluster, so that gram = m^T m is known to be symmetric. */
-    double *m = room(k * k * sizeof *m);
+    double *m = exactly(k * k * sizeof *m);
     for (size_t i = 0; i < k * k; i++) {
         m[i] = next_uniform();
     }

@@ -1,34 +1,13 @@
 /* The C core without Python: run under sanitizers, every buffer exactly as large as it must be. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "dpcore/sample.h"
 
-static int failures;
-
-#define CHECK(condition)                                                                          \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                       \
-            failures++;                                                                           \
-        }                                                                                         \
-    } while (0)
+#include "check.h"
 
 enum { N_LENGTHS = 21 };
 static const size_t lengths[N_LENGTHS] = {1,  2,  3,  4,   5,   7,   8,    9,    15,   16,  17,
                                           31, 32, 33, 63, 65, 255, 257, 2047, 2049, 4097};
-
-static void *exactly(size_t bytes)
-{
-    void *memory = malloc(bytes > 0 ? bytes : 1);
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(2);
-    }
-    return memory;
-}
 
 static dpc_key_t test_key(void)
 {

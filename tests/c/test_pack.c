@@ -1,19 +1,7 @@
 /* Packing and counting on buffers without a byte to spare, for the sanitizers to watch. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "dpcore/pack.h"
 
-static int failures;
-
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            failures++;                                                           \
-        }                                                                         \
-    } while (0)
+#include "check.h"
 
 static uint64_t state = 1;
 
@@ -21,16 +9,6 @@ static uint32_t next_random(void)
 {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(state >> 33);
-}
-
-/* Exactly n bytes, so that the sanitizer sees an access beyond them. */
-static void *room(size_t n)
-{
-    void *p = malloc(n ? n : 1);
-    if (!p) {
-        abort();
-    }
-    return p;
 }
 
 static uint32_t bit_of(const uint8_t *bytes, size_t i) { return bytes[i / 8] >> i % 8 & 1; }
@@ -51,10 +29,10 @@ static void check_packed(const uint8_t *packed, const uint16_t *codes, size_t n,
 static void test_length(size_t n, uint32_t n_bits)
 {
     const size_t size = dpc_packed_size(n, n_bits), n_counts = (size_t)1 << n_bits;
-    uint16_t *codes = room(n * sizeof *codes), *wide = room(n * sizeof *wide);
-    uint8_t *small = room(n), *narrow = room(n), *packed = room(size), *twin = room(size);
-    uint64_t *expected = room(n_counts * sizeof *expected);
-    uint64_t *counts = room(n_counts * sizeof *counts);
+    uint16_t *codes = exactly(n * sizeof *codes), *wide = exactly(n * sizeof *wide);
+    uint8_t *small = exactly(n), *narrow = exactly(n), *packed = exactly(size), *twin = exactly(size);
+    uint64_t *expected = exactly(n_counts * sizeof *expected);
+    uint64_t *counts = exactly(n_counts * sizeof *counts);
 
     CHECK(size == (n * n_bits + 7) / 8);
     memset(expected, 0, n_counts * sizeof *expected);
@@ -113,8 +91,8 @@ static void test_length(size_t n, uint32_t n_bits)
 static void test_foreign_bytes(size_t n, uint32_t n_bits)
 {
     const size_t size = dpc_packed_size(n, n_bits), n_counts = (size_t)1 << n_bits;
-    uint8_t *packed = room(size);
-    uint64_t *counts = room(n_counts * sizeof *counts), total = 0;
+    uint8_t *packed = exactly(size);
+    uint64_t *counts = exactly(n_counts * sizeof *counts), total = 0;
     memset(packed, 0xff, size);
     memset(counts, 0, n_counts * sizeof *counts);
     dpc_count_packed(packed, n_bits, n, counts);

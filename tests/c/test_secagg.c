@@ -1,20 +1,8 @@
 /* Masks and secret sharing on buffers without a byte to spare, for the sanitizers to watch. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "dpcore/mask.h"
 #include "dpcore/shamir.h"
 
-static int failures;
-
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            failures++;                                                           \
-        }                                                                         \
-    } while (0)
+#include "check.h"
 
 enum { N_KEYS = 3, MOST = 5000 };
 
@@ -26,20 +14,11 @@ static uint8_t next_byte(void)
     return (uint8_t)(state >> 40);
 }
 
-static void *room(size_t n)
-{
-    void *p = malloc(n ? n : 1);
-    if (!p) {
-        abort();
-    }
-    return p;
-}
-
 /* The sum of keystreams, one after the other, from the baseline's keystream. */
 static void expect_u64(const uint8_t *keys, const uint8_t *negative, uint64_t *acc, size_t n)
 {
     size_t n_blocks = (n * 8 + 63) / 64;
-    uint8_t *stream = room(n_blocks * 64);
+    uint8_t *stream = exactly(n_blocks * 64);
     for (int k = 0; k < N_KEYS; k++) {
         dpc_key_t key;
         dpc_key_load(&key, keys + 32 * k);
@@ -63,7 +42,7 @@ static void masks_equal_keystreams_at_every_level(void)
     }
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
         size_t n = lengths[l];
-        uint64_t *expected = room(n * 8);
+        uint64_t *expected = exactly(n * 8);
         memset(expected, 0, n * 8);
         expect_u64(keys, negative, expected, n);
         for (int level = 0; level < DPC_LEVEL_END; level++) {
@@ -71,12 +50,12 @@ static void masks_equal_keystreams_at_every_level(void)
             if (kernels == NULL) {
                 continue;
             }
-            uint64_t *acc = room(n * 8);
+            uint64_t *acc = exactly(n * 8);
             memset(acc, 0, n * 8);
             dpc_mask_add_u64(kernels, keys, negative, N_KEYS, 0, acc, n);
             CHECK(n == 0 || memcmp(acc, expected, n * 8) == 0);
             free(acc);
-            uint32_t *half = room(n * 4), *undone = room(n * 4);
+            uint32_t *half = exactly(n * 4), *undone = exactly(n * 4);
             const uint8_t opposite[N_KEYS] = {1, 0, 1};
             memset(half, 7, n * 4);
             memset(undone, 7, n * 4);
@@ -94,8 +73,8 @@ static void masks_equal_keystreams_at_every_level(void)
 static void shares_give_the_secret_back(void)
 {
     enum { THRESHOLD = 4, N = 9, ELEMENTS = 3, ROW = ELEMENTS * DPC_SHAMIR_BYTES };
-    uint8_t *coefficients = room(THRESHOLD * ROW), *shares = room(N * ROW);
-    uint8_t *weights = room(THRESHOLD * DPC_SHAMIR_BYTES), *secret = room(ROW);
+    uint8_t *coefficients = exactly(THRESHOLD * ROW), *shares = exactly(N * ROW);
+    uint8_t *weights = exactly(THRESHOLD * DPC_SHAMIR_BYTES), *secret = exactly(ROW);
     uint16_t points[N];
     for (size_t i = 0; i < THRESHOLD * ROW; i++) {
         coefficients[i] = next_byte();
