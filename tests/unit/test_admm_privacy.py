@@ -346,7 +346,6 @@ def test_a_fit_is_charged_once_and_refused_before_it_starts(tmp_path):
 
 
 def test_secure_aggregation_gives_the_same_model():
-    pytest.importorskip("dpcore.secure")
     noise = Noise.from_key(bytes(32)).stream("secure")
     for options in (
         {"accounting": "stateful"},

@@ -88,7 +88,8 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         "The first column is what publications state: the classical formula for one round. The "
         "true total of a row is beside it: that of the protocol which was run, counting the noisy "
-        "models of single users as published (ADMM), or the noisy sums (gradients).",
+        "models of single users as published (ADMM), or the noisy sums (gradients). inf: beyond "
+        "about 25, where delta does not cover the distance between sampled and ideal laws.",
         "",
         "| epsilon of one round | true total, delta 1e-3 | | accuracy | spread |",
         "|---|---|---|---|---|",
