@@ -184,7 +184,8 @@ class _LDPFedSGD(BaseEstimator):
     def _scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
         data = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        return np.asarray(data @ self.coef_ + self.intercept_, dtype=np.float64)
+        # In the dtype of the data: a product of two dtypes would copy all of them.
+        return np.asarray(data @ self.coef_.astype(data.dtype), np.float64) + self.intercept_
 
     def __getstate__(self) -> Any:
         # A release in progress cannot be copied: its noise would be drawn twice.
