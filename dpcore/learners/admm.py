@@ -456,7 +456,8 @@ class ConsensusADMMClassifier(ClassifierMixin, _ConsensusADMM):
     which the noise is calibrated to; what this becomes over rounds depends on the accounting, see
     `dpcore.federated.shares`. Noise is discrete, on a grid. Under "share" it holds for whoever sees
     single messages; otherwise for whoever sees the sums. Local models and duals stay with the
-    users; the server's models are free to publish.
+    users; the server's models are free to publish. A local solver that misses its tolerance, which
+    the sensitivity counts on, raises before anything is sent; that it did is visible.
 
     Cost
     ----
