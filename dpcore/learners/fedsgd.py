@@ -75,6 +75,7 @@ class _LDPFedSGD(BaseEstimator):
         self._begin(X.shape[1])
         held_out = self._validation(validation)
         devices = Devices.of(len(X), users)
+        self._enrol(devices)
         n = len(devices)
         size = self._group_size(n)
         order = np.arange(n)
@@ -90,11 +91,16 @@ class _LDPFedSGD(BaseEstimator):
     def _partial_fit(self, X: Any, y: npt.NDArray[Any], users: Any, validation: Any) -> None:
         if getattr(self, "_server", None) is None:
             self._begin(X.shape[1])
-            self._seen: set[Any] = set()
         elif self._release is None:
             self._release = self._collector.open(check_noise(self.noise))
         held_out = self._validation(validation)
         devices = Devices.of(len(X), users)
+        self._enrol(devices)
+        self._round(X, y, devices, np.arange(len(devices)), self._release, held_out)
+        self._finish(devices)
+
+    def _enrol(self, devices: Devices) -> None:
+        """Each user takes part once."""
         if devices.ids is not None:
             names = set(devices.ids.tolist())
             if names & self._seen:
@@ -102,8 +108,6 @@ class _LDPFedSGD(BaseEstimator):
                     "The 'users' parameter must not name a user that took part before."
                 )
             self._seen |= names
-        self._round(X, y, devices, np.arange(len(devices)), self._release, held_out)
-        self._finish(devices)
 
     def _begin(self, n_columns: int) -> None:
         """Check the parameters, charge the release, and start from the zero model."""
@@ -132,6 +136,7 @@ class _LDPFedSGD(BaseEstimator):
         self.mechanism_ = self._collector.numeric
         self.k_ = self._collector.k
         self.n_devices_ = 0
+        self._seen: set[Any] = set()
         self.history_ = History()
         self._private = source.private
         self._release = self._collector.open(source)

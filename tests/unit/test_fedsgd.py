@@ -238,6 +238,10 @@ def test_partial_fit_refuses_a_user_who_took_part():
         model.partial_fit(X[:2], TARGET[:2], users=[10, 9])
     model.partial_fit(X[:2], TARGET[:2], users=[10, 11])
     assert model.n_devices_ == 12
+    model.fit(X[:10], TARGET[:10], users=range(10))
+    with pytest.raises(ParameterError, match="took part before"):
+        model.partial_fit(X[:2], TARGET[:2], users=[3, 99])
+    assert model.partial_fit(X[:2], TARGET[:2], users=[98, 99]).n_devices_ == 12
 
 
 def test_partial_fit_goes_on_after_a_pickle_with_other_noise():
