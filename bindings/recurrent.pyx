@@ -64,7 +64,7 @@ cdef class Cells:
     def backward(self, const float[:, :, :, ::1] dh not None, float[:, ::1] dwx not None,
                  float[:, :, ::1] dwh not None, float[:, ::1] dbias not None, Py_ssize_t first,
                  Py_ssize_t last):
-        """Gradients of the weights of some groups, from the gradient of h."""
+        """Gradients of the weights of some groups, from the gradient dh of max(h, 0)."""
         self._check(first, last)
         cdef Py_ssize_t i, g, hidden = self.h.shape[3]
         for i in range(4):

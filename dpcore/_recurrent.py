@@ -34,7 +34,7 @@ def backward(
     saved: tuple[Floats, Floats, Floats],
     dh: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Gradients of wx, wh and bias, from that of the outputs and what `forward` gave."""
+    """Gradients of wx, wh and bias, from that of max(outputs, 0) and what `forward` gave."""
     cells = Cells(x, wx, wh, bias, *saved)
     dwx, dwh, dbias = np.empty_like(wx), np.empty_like(wh), np.empty_like(bias)
 

@@ -252,7 +252,7 @@ def test_twenty_steps_together_are_twenty_steps_apart(dtype, limit):
     for node, model in enumerate(apart):
         for name, weights in model.named_parameters():
             together = getattr(stacked, name)[node]
-            # Adam divides by the size of the gradient: where that is noise, so is the step.
+            # Adam divides by the size of the gradient: of rounding noise it makes a whole step.
             difference = (together - weights).detach().abs()
             assert float(difference.quantile(0.99)) <= limit
             assert float(difference.max()) <= 50 * limit

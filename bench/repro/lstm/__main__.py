@@ -71,6 +71,7 @@ def main() -> int:
     results = {name: read(folder / f"{name}.json") for name in SETS}
     results = {name: result for name, result in results.items() if result}
     (folder / "README.md").write_text(report.markdown(results))
+    report.plots(results, folder)
     return report.verdict(results, quick=options.quick)
 
 

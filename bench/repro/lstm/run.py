@@ -74,6 +74,7 @@ FITS: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }  # fmt: skip
+CURVES = ("Local", "ToDense, no noise", "ToDense, eps 0.5", "ToDense, eps 0.1")
 BASELINES = {"honest": ("persistence", "average day"), "compat": ("kNN", "persistence")}
 
 
@@ -156,6 +157,14 @@ def fit(city: City, mode: str, row: str, *, quick: bool) -> dict[str, Any]:
         result["without_neighbours"] = np.flatnonzero(
             np.isin(kinds[1:], (OWN, UNIFORM)).mean(axis=0) > 0.5
         ).tolist()
+    if mode == "honest" and row in CURVES:
+        node = max(range(len(city.neighbours)), key=lambda j: len(city.neighbours[j]))
+        day = slice(0, 288)
+        result["curve"] = {
+            "node": node,
+            "predicted": _rounded(predicted[day, node, -1] * scale[1] + scale[0]),
+            "truth": _rounded(following(city.masked, times[day])[:, node, -1]),
+        }
     if mode == "outages":
         blind = np.isnan(raw)
         gone = np.lib.stride_tricks.sliding_window_view(blind, WIDTH, axis=0).all(axis=2)
@@ -179,6 +188,10 @@ def run_cell(city: City, mode: str, row: str, *, quick: bool) -> dict[str, Any]:
     else:
         result = fit(city, mode, row, quick=quick)
     return {**result, "seconds": round(time.perf_counter() - begin, 1)}
+
+
+def _rounded(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value), 1) for value in values]
 
 
 def _bridge(z: Floats) -> Floats:

@@ -12,10 +12,11 @@ __all__ = ["NativeCells", "can_be_native", "plain_cells", "run_cells"]
 
 
 def plain_cells(x: Any, wx: Any, wh: Any, bias: Any) -> Any:
-    """Outputs (G, B, T, H) of LSTM cells with x (G, B, T), wx and bias (G, 4H), wh (G, H, 4H).
+    """ReLU of the outputs of LSTM cells: (G, B, T, H).
 
-    Gates stand in the order input, candidate, forget, output. One batched product per step for all
-    groups; autograd gives the gradients. Any device, any float type: the twin of `NativeCells`.
+    x is (G, B, T), wx and bias are (G, 4H), wh is (G, H, 4H). Gates stand in the order input,
+    candidate, forget, output. One batched product per step for all groups; autograd gives the
+    gradients. Any device, any float type: the twin of `NativeCells`.
 
     Examples
     --------
@@ -35,7 +36,7 @@ def plain_cells(x: Any, wx: Any, wh: Any, bias: Any) -> Any:
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         outputs.append(h)
-    return torch.stack(outputs, dim=2)
+    return torch.relu(torch.stack(outputs, dim=2))
 
 
 class NativeCells(torch.autograd.Function):
@@ -50,7 +51,7 @@ class NativeCells(torch.autograd.Function):
         tensors = [tensor.detach().contiguous() for tensor in (x, wx, wh, bias)]
         saved = _recurrent.forward(*(tensor.numpy() for tensor in tensors))
         ctx.arrays, ctx.saved = tensors, saved
-        return torch.from_numpy(saved[0])
+        return torch.relu(torch.from_numpy(saved[0]))
 
     @staticmethod
     def backward(ctx: Any, dh: Any) -> Any:
@@ -71,7 +72,7 @@ def can_be_native(x: Any, wh: Any) -> bool:
 
 
 def run_cells(kernel: str, x: Any, wx: Any, wh: Any, bias: Any) -> Any:
-    """Outputs by the native kernel where it can stand in and `kernel` is not "torch"."""
+    """The same by the native kernel where it can stand in and `kernel` is not "torch"."""
     if kernel != "torch" and can_be_native(x, wh):
         return NativeCells.apply(x, wx, wh, bias)
     return plain_cells(x, wx, wh, bias)

@@ -134,7 +134,7 @@ class HistogramLSTM(torch.nn.Module):
         groups = u.shape[0]
         weights = (self.wx, self.wh, self.bias)
         flat = [weight.reshape(groups, *weight.shape[2:]) for weight in weights]
-        return torch.relu(run_cells(self.kernel, u, *flat))
+        return run_cells(self.kernel, u, *flat)
 
     def linear_layer(self, a: Any) -> Any:
         """The layer of each step applied to (G, B, T, H) as it stands; `forward` multiplies it

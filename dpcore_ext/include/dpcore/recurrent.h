@@ -20,7 +20,7 @@ typedef struct dpc_lstm {
     float *h;             /* OUT of forward, n_rows * n_steps * H: what the cells put out */
     float *c;             /* OUT of forward, n_rows * n_steps * H: their states */
     float *gates;         /* OUT of forward, n_rows * n_steps * 4 H: after their nonlinearities */
-    const float *dh;      /* backward: gradient of h, n_rows * n_steps * H */
+    const float *dh;      /* backward: gradient of max(h, 0), n_rows * n_steps * H */
     float *dwx;           /* OUT of backward, 4 H */
     float *dwh;           /* OUT of backward, H * 4 H */
     float *dbias;         /* OUT of backward, 4 H */
