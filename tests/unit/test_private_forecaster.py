@@ -137,6 +137,8 @@ def test_a_second_fit_sends_what_was_drawn_and_new_data_is_drawn_anew(speed, lis
     fitted = forecaster(noise=None).fit(speed, lists, n_train=N_TRAIN)
     counts = fitted.sent_.counts
     assert np.array_equal(fitted.fit(speed, lists, n_train=N_TRAIN).sent_.counts, counts)
+    fitted.set_params(model="exchange", stride=12)
+    assert np.array_equal(fitted.fit(speed, lists, n_train=1200).sent_.counts, counts)
     other = np.where(np.isnan(speed), np.nan, 40.0)
     assert not np.array_equal(fitted.fit(other, lists, n_train=N_TRAIN).sent_.counts, counts)
 
@@ -152,6 +154,9 @@ def test_later_readings_are_released_bucket_by_bucket(speed, lists):
     times = [1400, 1600, len(speed) - 1]
     np.testing.assert_array_equal(grown.predict(times), whole.predict(times))
     assert grown.privacy_.epsilon <= 0.5
+    fresh = forecaster(noise=None).fit(speed[:1500], lists, n_train=N_TRAIN).extend(speed[1500:])
+    counts = fresh.sent_.counts
+    assert np.array_equal(fresh.fit(speed, lists, n_train=N_TRAIN).sent_.counts, counts)
 
 
 def test_a_node_without_neighbours_uses_its_own_histogram_and_says_so(speed):

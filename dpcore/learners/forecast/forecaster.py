@@ -241,13 +241,17 @@ class PrivateForecaster(BaseEstimator):
         fingerprint = self._fingerprint()
         path = None if self.checkpoint is None else Path(self.checkpoint)
         stored = None if path is None else read_checkpoint(path, fingerprint)
-        same = getattr(self, "_released_for", None) == fingerprint
         counts = bucket_counts(raw, self._bins, self.bucket)
+        # Outlives this call: fitting the same data with other options must not draw again.
+        self._drawn: dict[str, ReleasedCounts] = getattr(self, "_drawn", {})
+        self.sent_: ReleasedCounts | None = None
         if stored is not None:
             self.sent_ = _from_stored(stored["sent"])
-        elif not same:
-            self.sent_ = self._release(counts, 0) if self.model != "local" else None
-        self._released_for = fingerprint
+        elif self.model != "local":
+            known = self._drawn.get(self._release_name())
+            self.sent_ = self._release(counts, 0) if known is None else known
+        if self.sent_ is not None:
+            self._drawn[self._release_name()] = self.sent_
         self._exact = counts
         self._join()
         self._train(path, fingerprint, stored)
@@ -265,6 +269,8 @@ class PrivateForecaster(BaseEstimator):
             self.sent_ = self.sent_.followed_by(self._release(added, known))
         self._raw = raw
         self._exact = np.concatenate([self._exact, added])
+        if self.sent_ is not None:
+            self._drawn[self._release_name()] = self.sent_
         self._join()
         self.privacy_ = self._privacy()
         return self
@@ -363,6 +369,13 @@ class PrivateForecaster(BaseEstimator):
         digest.update(
             repr((self.n_train_, self._ids, [n.tolist() for n in self._neighbours])).encode()
         )
+        digest.update(np.ascontiguousarray(self._raw).tobytes())
+        return digest.hexdigest()
+
+    def _release_name(self) -> str:
+        """Of everything that the released counts are a function of, besides the noise."""
+        named = (self.epsilon, self._bins, self.bucket, self._ids, self.period)
+        digest = hashlib.sha256(repr(named).encode())
         digest.update(np.ascontiguousarray(self._raw).tobytes())
         return digest.hexdigest()
 
