@@ -1,21 +1,10 @@
 /* LSTM cells on buffers without a byte to spare, for the sanitizers to watch; gradients against
  * differences. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "dpcore/simd.h"
 
-static int failures;
-
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-            failures++;                                                           \
-        }                                                                         \
-    } while (0)
+#include "check.h"
 
 static uint64_t state = 1;
 
@@ -25,12 +14,9 @@ static float next_value(float size)
     return size * ((float)(state >> 40) / 8388608.0f - 1.0f);
 }
 
-static float *room(size_t n, float size)
+static float *values(size_t n, float size)
 {
-    float *p = malloc(n * sizeof *p);
-    if (!p) {
-        abort();
-    }
+    float *p = exactly(n * sizeof *p);
     for (size_t i = 0; i < n; i++) {
         p[i] = next_value(size);
     }
@@ -64,16 +50,16 @@ static void check_slope(const dpc_kernels_t *kernels, const dpc_lstm_t *cells, s
 static void test_cells(const dpc_kernels_t *kernels, size_t rows, size_t steps, size_t hidden)
 {
     const size_t n = rows * steps * hidden, width = 4 * hidden;
-    float *x = room(rows * steps, 1.0f), *wx = room(width, 0.5f), *bias = room(width, 0.5f);
-    float *wh = room(hidden * width, 0.3f), *dh = room(n, 1.0f);
-    float *dwx = room(width, 9.0f), *dwh = room(hidden * width, 9.0f), *dbias = room(width, 9.0f);
-    dpc_lstm_t cells = {hidden, steps, rows, x, wx, wh, bias, room(n, 1), room(n, 1),
-                        room(4 * n, 1), dh, dwx, dwh, dbias, room(dpc_lstm_scratch(hidden), 1)};
+    float *x = values(rows * steps, 1.0f), *wx = values(width, 0.5f), *bias = values(width, 0.5f);
+    float *wh = values(hidden * width, 0.3f), *dh = values(n, 1.0f);
+    float *dwx = values(width, 9.0f), *dwh = values(hidden * width, 9.0f), *dbias = values(width, 9.0f);
+    dpc_lstm_t cells = {hidden, steps, rows, x, wx, wh, bias, values(n, 1), values(n, 1),
+                        values(4 * n, 1), dh, dwx, dwh, dbias, values(dpc_lstm_scratch(hidden), 1)};
     kernels->lstm_forward(&cells);
     for (size_t i = 0; i < n; i++) {
         CHECK(fabsf(cells.h[i]) < 1);
     }
-    float *start = room(n, 1);
+    float *start = values(n, 1);
     memcpy(start, cells.h, n * sizeof *start);
     kernels->lstm_backward(&cells);
     for (size_t i = 0; i < width; i += 7) {
