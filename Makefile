@@ -46,7 +46,7 @@ demo: install build ## install and run the demonstration
 	$(BIN)/dpcore demo
 
 test: native-test build ## run the C tests and the Python tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(JOBS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.extra-lint ## check style, types and spelling
 	$(BIN)/ruff check .

@@ -24,9 +24,10 @@ def select_level():
 
 def asked_for_everything(config: pytest.Config) -> bool:
     narrowed = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf")
-    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not any(
-        config.getoption(name, None) for name in narrowed
-    )
+    # A worker of pytest-xdist is given the paths that were found for the command.
+    paths = [Path(path).resolve() for path in config.args]
+    everything = config.args_source == pytest.Config.ArgsSource.TESTPATHS or paths == [HERE]
+    return everything and not any(config.getoption(name, None) for name in narrowed)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
