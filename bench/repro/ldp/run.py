@@ -23,7 +23,7 @@ TEST_SHARE = 0.2
 
 
 def run(task: Task, *, quick: bool) -> dict[str, Any]:
-    repeats = 2 if quick else 4
+    repeats = 2 if quick else 8
     epsilons = (1.0, 4.0) if quick else EPSILONS
     splits = [
         np.random.default_rng(seed).random(len(task.y)) < TEST_SHARE for seed in range(repeats)
