@@ -245,7 +245,9 @@ def markdown(results: Results) -> str:
         lines += [
             "",
             "Outages: every node loses its readings in blocks of six hours, a quarter of the time; "
-            "the inputs are not normalised, since a window without news has no deviation.",
+            "the inputs are not normalised, since a window without news has no deviation. Two "
+            "hours were tried first, on METR-LA: errors of blind windows 0.539 (Local), 0.517 (no "
+            "noise) and 0.531 (epsilon 0.5) over all nodes.",
             "",
             *blind_table(result),
         ]
