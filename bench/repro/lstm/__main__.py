@@ -51,7 +51,7 @@ def measure(name: str, source: Path, target: Path, *, quick: bool) -> dict[str, 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.repro.lstm", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with the files")
-    parser.add_argument("--quick", action="store_true", help="four weeks, one epoch, indicative")
+    parser.add_argument("--quick", action="store_true", help="four weeks, three epochs, indicative")
     parser.add_argument("--only", choices=tuple(SETS), help="one data set")
     parser.add_argument("--fresh", action="store_true", help="measure recorded cells again")
     parser.add_argument("--threads", type=int, default=1)

@@ -138,8 +138,8 @@ def fit(city: City, mode: str, row: str, *, quick: bool) -> dict[str, Any]:
     forecaster = PrivateForecaster(
         **options,
         scale=scale,
-        stride=STRIDES[city.name] * (4 if quick else 1),
-        n_epochs=1 if quick else 5,
+        stride=STRIDES[city.name],
+        n_epochs=3 if quick else 5,
         noise=dpcore.Noise.insecure(5),
     )
     forecaster.fit(raw, city.neighbours, n_train=city.n_train)
