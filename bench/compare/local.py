@@ -15,7 +15,7 @@ from dpcore import local
 
 PACKAGES = ("numpy", "scipy")
 EPSILON = 2.0
-N = 4_000_000
+N = 8_000_000
 N_LOOP = 20_000
 
 
