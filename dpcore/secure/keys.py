@@ -8,6 +8,7 @@ round with its participants, and to its purpose; masks take the full 256 bits.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -71,8 +72,12 @@ class Identity:
         return signature
 
 
+@lru_cache(maxsize=1 << 14)
 def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether an identity signed a message for a purpose."""
+    """Whether an identity signed a message for a purpose.
+
+    Remembered: clients of one process, as in a simulation, check the same signatures.
+    """
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
         key.verify(signature, PREFIX + purpose + b"\0" + message)
