@@ -154,10 +154,10 @@ class _Block:
             unknown = _newton(primal, start, self.tolerance)
             self.warm[pick], self.inverses[pick] = unknown, known
             return unknown
-        dual = _Dual(X, y, z, rho, self.loss, self.products[pick])
+        dual = _Dual(_apply(X, z), y, rho, self.loss, self.products[pick])
         unknown = _newton(dual, start, self.tolerance)
         self.warm[pick] = unknown
-        return dual.model(unknown)
+        return z - _apply_transposed(X, unknown) / rho
 
 
 class _Primal:
@@ -196,7 +196,9 @@ class _Primal:
         step = -_apply(inverses, gradient)
         return step, _apply(self.X, step), _dots(gradient, step)
 
-    def penalty(self, w: Array, step: Array) -> tuple[Array, Array, Array]:
+    def penalty(
+        self, w: Array, step: Array, scores: Array, moved: Array
+    ) -> tuple[Array, Array, Array]:
         """Coefficients of 1, s and s**2 in the quadratic part along the step."""
         away, rho = w - self.z, self.rho
         return 0.5 * rho * _dots(away, away), rho * _dots(away, step), 0.5 * rho * _dots(step, step)
@@ -205,19 +207,15 @@ class _Primal:
 class _Dual:
     """Unknown: the slopes c, with w = z - X'c / rho."""
 
-    def __init__(
-        self, X: Array, y: Array, z: Array, rho: float, loss: Loss, products: Array
-    ) -> None:
-        self.X, self.y, self.z, self.rho, self.loss = X, y, z, rho, loss
+    def __init__(self, near: Array, y: Array, rho: float, loss: Loss, products: Array) -> None:
+        self.near, self.y, self.rho, self.loss = near, y, rho, loss  # near: the scores X z
         self.products = products
 
     def start(self, c: Array) -> Array:
-        return _apply(self.X, self.z) - _apply(self.products, c) / self.rho
+        return self.near - _apply(self.products, c) / self.rho
 
     def take(self, rows: npt.NDArray[np.bool_]) -> _Dual:
-        return _Dual(
-            self.X[rows], self.y[rows], self.z[rows], self.rho, self.loss, self.products[rows]
-        )
+        return _Dual(self.near[rows], self.y[rows], self.rho, self.loss, self.products[rows])
 
     def residual(self, c: Array, slopes: Array) -> tuple[Array, Array]:
         # The gradient is X'(slopes - c), of which only the norm is needed.
@@ -233,13 +231,11 @@ class _Dual:
         moved = -_apply(self.products, step) / self.rho
         return step, moved, _dots(gap, moved)
 
-    def penalty(self, c: Array, step: Array) -> tuple[Array, Array, Array]:
-        of_c, of_step = _apply(self.products, c), _apply(self.products, step)
-        half = 0.5 / self.rho
-        return half * _dots(c, of_c), 2 * half * _dots(step, of_c), half * _dots(step, of_step)
-
-    def model(self, c: Array) -> Array:
-        return self.z - _apply_transposed(self.X, c) / self.rho
+    def penalty(
+        self, c: Array, step: Array, scores: Array, moved: Array
+    ) -> tuple[Array, Array, Array]:
+        away = self.near - scores  # the products times c, over rho
+        return 0.5 * _dots(c, away), _dots(step, away), -0.5 * _dots(step, moved)
 
 
 def _newton(problem: _Primal | _Dual, start: Array, tolerance: float | None) -> Array:
@@ -304,7 +300,7 @@ def _line_search(
     slope: Array,
 ) -> Array:
     """Step lengths 1, 1/2, 1/4, ... that decrease each user's objective enough."""
-    constant, linear, square = problem.penalty(now, step)
+    constant, linear, square = problem.penalty(now, step, scores, moved)
     before = values + constant
     length = np.ones(len(now))
     waiting = np.ones(len(now), dtype=np.bool_)
