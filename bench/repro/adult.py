@@ -19,7 +19,7 @@ NAMES = (
     "relationship", "race", "sex", "capital_gain", "capital_loss", "hours_per_week",
     "native_country", "income",
 )  # fmt: skip
-# Public ranges, from the data dictionary rather than from the rows.
+# Constants known for the published set; in a study of your own they must be public beforehand.
 RANGES = {
     "age": (17, 90),
     "fnlwgt": (12_285, 1_490_400),
