@@ -347,7 +347,7 @@ def test_where_hm_tp_starts():
 def test_where_hm_j_starts():
     """Some PM(t) helps once the least variance at 0 over all t is below Duchi's.
 
-    The specification has 0.607597029667; at that point the mixture is already the better one.
+    Printed elsewhere as 0.607597029667, but there the mixture is already the better one.
     """
 
     def conditions(epsilon: mpmath.mpf, t: mpmath.mpf) -> list[mpmath.mpf]:
@@ -370,7 +370,7 @@ def test_where_the_joint_optimum_takes_the_third_output():
     assert hm_joint(change + 1e-10)[0] == ThreeOutputs(change + 1e-10).a_max
 
 
-# Who wins. The two inner crossings of HM and HM-TP are not in the specification, which has HM below
+# Who wins. The two inner crossings of HM and HM-TP are not in print, which has HM below
 # HM-TP from 0.6094 to 1.5934 throughout; `test_hm_tp_beats_hm_at_ln_2` is the proof by hand.
 CROSSINGS = [
     ("duchi", "pm", 1.28978468285676),
@@ -501,7 +501,7 @@ def test_parameters_minimise_the_worst_case(epsilon):
 
 
 def test_worst_case_of_a_best_mixture_is_never_at_the_edge_alone():
-    """What lets the code leave out the branch r <= r1 of the specification where a > 0.
+    """What lets the code leave out the branch r <= r1 of the published rule where a > 0.
 
     The edge x = 1 would decide alone only if Three-Outputs had the larger variance there; its
     variance at the edge is below that of every PM(t), as the least of those over t shows.
@@ -541,7 +541,7 @@ def test_laws_are_normalised_unbiased_and_of_the_stated_variance(name, epsilon):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 0.65, 1.0, 1.7, 2.5, 8.0, 20.0, 50.0])
 def test_variances_in_exact_arithmetic(name, epsilon):
-    """The stable forms agree with the formulas of the specification."""
+    """The stable forms agree with the published formulas."""
     mechanism = continuous(name, epsilon)
     for x in (0.0, 1e-9, 0.3, -0.8, 1.0):
         far = abs(mpmath.mpf(x))

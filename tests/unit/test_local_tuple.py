@@ -680,7 +680,7 @@ def test_sampling_beats_splitting():
 
 
 def published_reach(epsilon, d):
-    """B of the spec."""
+    """B as published."""
     e = math.exp(epsilon)
     half = 2 ** (d - 1) - (math.comb(d, d // 2) // 2 if d % 2 == 0 else 0)
     s = math.comb(d - 1, (d - 1) // 2 if d % 2 else d // 2)
