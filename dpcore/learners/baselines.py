@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,9 @@ class _Baseline(BaseEstimator):
             math.inf, 0.0, "record", None, (), ("anything: no noise",), private=False
         )
 
+    @abstractmethod
     def _set(self, w: Array) -> None:
-        raise NotImplementedError
+        """Keep the models of the users."""
 
     def _rows(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -59,7 +60,7 @@ class Estimate:
         return self.mean - reach, self.mean + reach
 
 
-class Mechanism:
+class Mechanism(ABC):
     """A local randomiser for numbers in [lower, upper], with finitely many outputs.
 
     Parameters
@@ -112,8 +113,9 @@ class Mechanism:
         self.epsilon, self.lower, self.upper = round_down(loss), low, high
         self.table = self._table()
 
+    @abstractmethod
     def _table(self) -> RowTable:
-        raise NotImplementedError
+        """The rows in use."""
 
     def _options(self) -> dict[str, Any]:
         """Parameters beyond epsilon and the bounds."""

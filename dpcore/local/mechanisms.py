@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -55,8 +56,9 @@ class _Levels(Mechanism):
         return _cached_table(self._exact, self.epsilon, self.n_levels)
 
     @classmethod
+    @abstractmethod
     def _exact(cls, epsilon: float, n_levels: int) -> discrete.Exact:
-        raise NotImplementedError
+        """The law as rationals."""
 
 
 class _Atoms(Mechanism):
@@ -66,8 +68,9 @@ class _Atoms(Mechanism):
         return _cached_table(self._exact, self.epsilon, 0)
 
     @classmethod
+    @abstractmethod
     def _exact(cls, epsilon: float, n_levels: int) -> discrete.Exact:
-        raise NotImplementedError
+        """The law as rationals."""
 
 
 @lru_cache(maxsize=64)
