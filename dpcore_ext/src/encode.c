@@ -3,7 +3,12 @@
 #include "dpcore/sample.h"
 #include "private/wide.h"
 
+/* A device has little memory for the stack. */
+#ifdef DPC_DEVICE
+enum { CHUNK = 16, GROUP = 1, REFINE_LANE = 16 };
+#else
 enum { CHUNK = 2048, GROUP = 16, REFINE_LANE = 16 };
+#endif
 
 void dpc_rows_entries(const dpc_cut_t *cut, const uint16_t *alias, size_t n, uint32_t log2_columns,
                       uint32_t *entry)

@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "dpcore/status.h"
 
@@ -40,13 +41,20 @@ void dpc_key_derive(dpc_key_t *child, const dpc_key_t *parent, const uint8_t dig
 /* Fills out[n] from the operating system's generator, or returns DPC_ERR_ENTROPY. */
 enum dpc_status dpc_entropy(uint8_t *out, size_t n) DPC_MUST_CHECK;
 
-/* Overwrites p[n]; never optimised away. */
+/* Overwrites p[n]; never optimised away. Scratch space of a call is tens of kilobytes, which byte by
+ * byte take longer to wipe than a short call takes to fill: an empty assembly that may read all memory
+ * keeps the stores of memset. */
 static inline void dpc_wipe(void *p, size_t n)
 {
+#if defined(__GNUC__) && !defined(DPC_PORTABLE)
+    memset(p, 0, n);
+    __asm__ __volatile__("" : : "r"(p) : "memory");
+#else
     volatile uint8_t *byte = (volatile uint8_t *)p;
     while (n--) {
         *byte++ = 0;
     }
+#endif
 }
 
 /* Grows by one in every forked child, so that state made before a fork is recognised after it. */
