@@ -10,8 +10,9 @@ from dpcore_ext._c_encode cimport (
     dpc_encode_f32,
     dpc_encode_f64,
     dpc_rows_entries,
+    dpc_rows_t,
 )
-from dpcore_ext._c_simd cimport dpc_status
+from dpcore_ext._c_simd cimport dpc_key_t, dpc_status
 from dpcore_ext.rng cimport Key, kernels
 
 import numpy as np
@@ -21,6 +22,22 @@ from dpcore_ext.errors import ParameterError, raise_status
 ctypedef fused code_t:
     uint8_t
     uint16_t
+
+
+cdef int encode_f64(const dpc_key_t *key, const dpc_rows_t *rows, const dpc_cut_t *cut,
+                    uint64_t start, const double *x, void *codes, size_t n) noexcept nogil:
+    return <int>dpc_encode_f64(kernels(), key, rows, cut, start, x, codes, n)
+
+
+cdef int encode_f32(const dpc_key_t *key, const dpc_rows_t *rows, const dpc_cut_t *cut,
+                    uint64_t start, const float *x, void *codes, size_t n) noexcept nogil:
+    return <int>dpc_encode_f32(kernels(), key, rows, cut, start, x, codes, n)
+
+
+cdef object read_only(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 cdef class Rows:
@@ -47,13 +64,13 @@ cdef class Rows:
                 or cut.shape[1] != n_columns or cut.shape[2] != 2 or not lower < upper):
             raise ParameterError("The 'cut' and 'alias' parameters must describe the same rows.")
         own_cut = np.array(cut, dtype=np.uint64, order="C")
-        entries = np.empty((n_intervals + 1) * n_columns, dtype=np.uint32)
+        entries = np.empty((n_intervals + 1, n_columns), dtype=np.uint32)
         self.buffers = (own_cut, entries)
         cdef uint64_t[:, :, ::1] cut_view = own_cut
-        cdef uint32_t[::1] entry_view = entries
+        cdef uint32_t[:, ::1] entry_view = entries
         self.cut = <const dpc_cut_t *>&cut_view[0, 0, 0]
-        dpc_rows_entries(self.cut, &alias[0, 0], entry_view.shape[0], bits, &entry_view[0])
-        self.rows.entry = &entry_view[0]
+        dpc_rows_entries(self.cut, &alias[0, 0], entries.size, bits, &entry_view[0, 0])
+        self.rows.entry = &entry_view[0, 0]
         self.rows.n_intervals = n_intervals
         self.rows.log2_columns = bits
         self.rows.lower = lower
@@ -63,6 +80,21 @@ cdef class Rows:
     def dtype(self):
         """The dtype of codes."""
         return np.dtype(np.uint16 if self.rows.log2_columns > 8 else np.uint8)
+
+    @property
+    def addresses(self):
+        """Where the rows and the cuts lie in memory as long as this object lives."""
+        return <size_t>&self.rows, <size_t>self.cut
+
+    @property
+    def cuts(self):
+        """The 128-bit fractions of every row and column: a read-only view."""
+        return read_only(self.buffers[0])
+
+    @property
+    def entries(self):
+        """What the kernel looks up for every row and column; see encode.h. A read-only view."""
+        return read_only(self.buffers[1])
 
     def encode(self, Key key not None, uint64_t start, const floating[::1] x not None,
                code_t[::1] out not None):

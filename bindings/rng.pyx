@@ -24,6 +24,8 @@ from dpcore_ext._c_simd cimport (
     dpc_wipe,
 )
 
+from numbers import Integral
+
 import numpy as np
 
 from dpcore_ext.errors import ParameterError, raise_status
@@ -75,6 +77,11 @@ cdef class Key:
         result = bytes(data[:32])
         dpc_wipe(data, 32)
         return result
+
+    @property
+    def address(self):
+        """Where the dpc_key_t lies in memory as long as this object lives."""
+        return <size_t>&self.key
 
     def __reduce__(self):
         raise TypeError("A Key cannot be pickled.")
@@ -206,6 +213,15 @@ cdef class ChaCha20(BitGenerator):
     nonce : int
         Streams of one key with different nonces are independent.
 
+    Privacy
+    -------
+    No data are read. The words cannot be predicted without the key; what NumPy makes of them is
+    not safe to release as noise (see the notes), and no ledger is charged.
+
+    Cost
+    ----
+    8 bytes of keystream per 64-bit word or double, computed 4 KiB at a time.
+
     Notes
     -----
     With an explicit key the generator is reproducible, as any NumPy bit generator is, also across
@@ -224,8 +240,14 @@ cdef class ChaCha20(BitGenerator):
     cdef chacha_state_t chacha
 
     def __init__(self, key=None, nonce=0):
+        cdef Key source
+        try:
+            source = Key.from_os() if key is None else Key.from_bytes(key)
+        except (TypeError, ValueError):
+            raise ParameterError("The 'key' parameter must be 32 bytes long.") from None
+        if isinstance(nonce, bool) or not isinstance(nonce, Integral) or not 0 <= nonce < 1 << 64:
+            raise ParameterError("The 'nonce' parameter must be an integer from 0 below 2**64.")
         BitGenerator.__init__(self, 0)
-        cdef Key source = Key.from_os() if key is None else Key.from_bytes(key)
         memcpy(&self.chacha.key, &source.key, sizeof(dpc_key_t))
         self.chacha.nonce = nonce
         self.chacha.block = 0

@@ -13,7 +13,9 @@ from dpcore_ext._c_sample cimport (
     DPC_SMALL,
     dpc_all_small,
     dpc_dequantize,
+    dpc_digits_t,
     dpc_exp_neg,
+    dpc_gauss_t,
     dpc_guide_fill,
     dpc_quantize,
     dpc_sample_digits,
@@ -21,7 +23,7 @@ from dpcore_ext._c_sample cimport (
     dpc_sample_integers,
     dpc_u256_t,
 )
-from dpcore_ext._c_simd cimport dpc_key_t, dpc_status
+from dpcore_ext._c_simd cimport DPC_ERR_RANGE, DPC_OK, dpc_key_t, dpc_status
 from dpcore_ext.rng cimport Key, kernels
 
 import numpy as np
@@ -31,6 +33,22 @@ from dpcore_ext.errors import ParameterError, raise_status
 SMALL = DPC_SMALL
 MAX_DIGITS = DPC_MAX_DIGITS
 GAUSS_GUARD = DPC_GAUSS_GUARD
+
+
+cdef int add_digits(const dpc_key_t *key, const dpc_digits_t *law, uint64_t start,
+                    const int64_t *x, int64_t *out, size_t n) noexcept nogil:
+    if x != NULL and not dpc_all_small(x, n):
+        return <int>DPC_ERR_RANGE
+    dpc_sample_digits(kernels(), key, law, start, x, out, n)
+    return <int>DPC_OK
+
+
+cdef int add_gauss(const dpc_key_t *key, const dpc_gauss_t *law, uint64_t start,
+                   const int64_t *x, int64_t *out, size_t n) noexcept nogil:
+    if x != NULL and not dpc_all_small(x, n):
+        return <int>DPC_ERR_RANGE
+    dpc_sample_gauss(kernels(), key, law, start, x, out, n)
+    return <int>DPC_OK
 
 
 cdef class Table:
@@ -107,6 +125,11 @@ cdef class DigitLaw(Law):
             d += 1
         self.law.top_shift = shift
 
+    @property
+    def address(self):
+        """Where the dpc_digits_t lies in memory as long as this object lives."""
+        return <size_t>&self.law
+
     cdef void fill(self, const dpc_key_t *key, uint64_t start, const int64_t *x, int64_t *out,
                    size_t n) noexcept nogil:
         dpc_sample_digits(kernels(), key, &self.law, start, x, out, n)
@@ -131,6 +154,11 @@ cdef class GaussLaw(Law):
         self.law.kappa_low = kappa & 0xffffffffffffffff
         self.law.guard = guard
         self.law.lattice = lattice
+
+    @property
+    def address(self):
+        """Where the dpc_gauss_t lies in memory as long as this object lives."""
+        return <size_t>&self.law
 
     cdef void fill(self, const dpc_key_t *key, uint64_t start, const int64_t *x, int64_t *out,
                    size_t n) noexcept nogil:

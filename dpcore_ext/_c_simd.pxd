@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 cdef extern from "dpcore/status.h" nogil:
     cdef enum dpc_status:
         DPC_OK
+        DPC_ERR_RANGE
         DPC_ERR_END
 
 

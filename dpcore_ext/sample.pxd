@@ -24,3 +24,11 @@ cdef class DigitLaw(Law):
 cdef class GaussLaw(Law):
     cdef dpc_gauss_t law
     cdef Table cells
+
+
+# out = x + noise of elements start, start + 1, ...; see dpcore/sample.h. x may be out, or NULL for
+# the noise alone. Not 0 if an x is further than 2**62 from zero: out is as before then.
+cdef int add_digits(const dpc_key_t *key, const dpc_digits_t *law, uint64_t start,
+                    const int64_t *x, int64_t *out, size_t n) noexcept nogil
+cdef int add_gauss(const dpc_key_t *key, const dpc_gauss_t *law, uint64_t start,
+                   const int64_t *x, int64_t *out, size_t n) noexcept nogil
