@@ -78,7 +78,16 @@ def __getattr__(name: str) -> Any:
 
 
 def get_include() -> str:
-    """Directory of dpcore's C headers, for extensions built on the native core."""
+    """Directory of dpcore's C headers, for extensions built on the native core.
+
+    Privacy
+    -------
+    A path of the installation; no data are read.
+
+    Cost
+    ----
+    A look at the path of a module that is loaded already.
+    """
     from pathlib import Path
 
     import dpcore_ext

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from numbers import Rational, Real
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +20,26 @@ from dpcore_ext.sample import all_small
 
 __all__ = [
     "INDEX_LIMIT",
+    "as_array",
+    "check_array",
+    "check_callable",
     "check_choice",
     "check_data",
+    "check_executor",
+    "check_flag",
+    "check_generator",
     "check_index",
+    "check_instance",
     "check_integer_range",
+    "check_labels",
+    "check_list",
+    "check_mapping",
+    "check_members",
+    "check_name",
+    "check_not_negative",
+    "check_path",
     "check_positive",
+    "check_random_state",
     "check_resolution",
     "check_size",
     "default_exponent",
@@ -32,6 +50,8 @@ __all__ = [
 
 INDEX_LIMIT = 1 << 62
 EXPONENT_LIMIT = 900
+
+_T = TypeVar("_T")
 
 
 def exact(value: Any, name: str) -> Fraction:
@@ -60,6 +80,14 @@ def check_positive(value: Any, name: str) -> Fraction:
     return number
 
 
+def check_not_negative(value: Any, name: str) -> float:
+    """A finite number of at least 0, as a float."""
+    number = exact(value, name)
+    if number < 0:
+        raise ParameterError(f"The '{name}' parameter must not be negative.")
+    return float(number)
+
+
 def round_down(number: Fraction) -> float:
     """The largest double that is at most number: for losses that must not grow."""
     nearest = float(number)
@@ -77,6 +105,66 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
         listed = " or ".join(f"'{choice}'" for choice in choices)
         raise ParameterError(f"The '{name}' parameter must be {listed}.")
+    return value
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False; what merely counts as one of them is a mistake more often than not."""
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"The '{name}' parameter must be True or False.")
+    return bool(value)
+
+
+def check_name(value: Any, name: str, *, may_be_empty: bool = False) -> str:
+    """A string."""
+    if not isinstance(value, str) or not (value or may_be_empty):
+        kind = "a string" if may_be_empty else "a string that is not empty"
+        raise ParameterError(f"The '{name}' parameter must be {kind}.")
+    return value
+
+
+def check_path(value: Any, name: str) -> Path:
+    """A path that a file could have."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ParameterError(f"The '{name}' parameter must be a path.")
+    return Path(text)
+
+
+def check_instance(value: Any, name: str, kind: type[_T]) -> _T:
+    """An object of a class of dpcore."""
+    if not isinstance(value, kind):
+        raise ParameterError(f"The '{name}' parameter must be of the class {kind.__name__}.")
+    return value
+
+
+def check_callable(value: Any, name: str) -> Callable[..., Any]:
+    """Something that can be called."""
+    if not callable(value):
+        raise ParameterError(f"The '{name}' parameter must be callable.")
+    function: Callable[..., Any] = value
+    return function
+
+
+def check_executor(value: Any, name: str = "executor") -> Any:
+    """None, or something with a method map, such as the executors of concurrent.futures."""
+    if value is not None and not callable(getattr(value, "map", None)):
+        raise ParameterError(f"The '{name}' parameter must be None or have a method map.")
+    return value
+
+
+def check_list(value: Any, name: str) -> list[Any]:
+    """The items of a sequence, an array or another iterable; a string is none of these."""
+    listed = isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
+    if not listed or isinstance(value, str | bytes):
+        raise ParameterError(f"The '{name}' parameter must be a list.")
+    return list(value)
+
+
+def check_mapping(value: Any, name: str) -> Mapping[Any, Any]:
+    """A dictionary or something like it."""
+    if not isinstance(value, Mapping):
+        raise ParameterError(f"The '{name}' parameter must be a mapping.")
     return value
 
 
@@ -131,6 +219,88 @@ def default_exponent(exponent: int, name: str) -> int:
     return exponent
 
 
+def check_generator(value: Any, name: str = "random_state") -> np.random.Generator:
+    """The generator of algorithmic choices that NumPy makes of None, a seed or a generator."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        return np.random.default_rng(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"The '{name}' parameter must be None, an integer of at least 0, a SeedSequence or a "
+            "Generator."
+        ) from None
+
+
+def check_random_state(value: Any, name: str = "random_state") -> np.random.RandomState:
+    """The same with scikit-learn's convention: None, a seed below 2**32 or a RandomState."""
+    if value is None or value is np.random:
+        shared: np.random.RandomState = np.random.mtrand._rand
+        return shared
+    if isinstance(value, np.random.RandomState):
+        return value
+    try:
+        return np.random.RandomState(check_index(value, name, limit=1 << 32))
+    except ParameterError:
+        raise ParameterError(
+            f"The '{name}' parameter must be None, an integer from 0 below 2**32, or a RandomState."
+        ) from None
+
+
+def as_array(x: Any, name: str) -> npt.NDArray[Any]:
+    """What NumPy makes of x, of any kind; rows of different lengths make nothing."""
+    try:
+        return np.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"The '{name}' parameter must be an array.") from None
+
+
+def check_array(
+    x: Any,
+    name: str,
+    *,
+    dtype: type[Any] = np.float64,
+    dimensions: int | None = None,
+    finite: bool = False,
+) -> npt.NDArray[Any]:
+    """An array of a dtype, float64 or int64 as a rule; a copy only where the conversion is one.
+
+    For integers floats are refused, but for an empty array.
+    """
+    array = as_array(x, name)
+    whole = np.dtype(dtype).kind in "iu"
+    if array.dtype.kind not in ("biu" if whole and array.size else "biuf"):
+        kind = "integers" if whole else "numbers"
+        raise ParameterError(f"The '{name}' parameter must be an array of {kind}.")
+    if dimensions is not None and array.ndim != dimensions:
+        raise ParameterError(f"The '{name}' parameter must have {dimensions} dimension(s).")
+    if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise DataError(f"The '{name}' parameter must hold finite numbers only.")
+    if whole and array.dtype.kind == "u" and array.dtype.itemsize == 8 and (array >> 63).any():
+        raise DataError(f"The '{name}' parameter must hold integers below 2**63.")
+    return array.astype(dtype, copy=False)
+
+
+def check_members(x: Any, name: str, limit: int) -> npt.NDArray[np.int64]:
+    """Numbers of members of something: one dimension of integers from 0 below a limit."""
+    array = check_array(x, name, dtype=np.int64, dimensions=1)
+    if array.size and (array.min() < 0 or array.max() >= limit):
+        raise DataError(f"The '{name}' parameter must hold integers from 0 below their number.")
+    return array
+
+
+def check_labels(x: Any, name: str) -> npt.NDArray[Any]:
+    """Labels of classes: numbers that are finite, booleans or strings."""
+    labels = as_array(x, name)
+    if labels.dtype == object and all(isinstance(label, str) for label in labels.flat):
+        labels = labels.astype(str)
+    if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biufUS":
+        raise ParameterError(f"The '{name}' parameter must be a list of labels.")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ParameterError(f"The '{name}' parameter must hold finite numbers or strings.")
+    return labels
+
+
 def check_data(
     x: npt.ArrayLike, name: str, *, dimensions: int | None = None, may_be_empty: bool = False
 ) -> npt.NDArray[Any]:
@@ -138,10 +308,7 @@ def check_data(
 
     Copies only where the dtype or the layout asks for it; smaller integers and floats are widened.
     """
-    try:
-        array = np.asarray(x)
-    except ValueError:
-        raise ParameterError(f"The '{name}' parameter must be an array of numbers.") from None
+    array = as_array(x, name)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise ParameterError(f"The '{name}' parameter must be of an integer or float dtype.")
     if array.size == 0 and not may_be_empty:

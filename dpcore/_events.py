@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
-from dpcore._checks import check_index, exact
+from dpcore._checks import check_choice, check_index, check_list, check_name, exact
 from dpcore.errors import ParameterError
 
 __all__ = [
@@ -47,6 +47,15 @@ class Event:
         How often the mechanism was run on the same data.
     parameters : tuple of (name, value)
         Further public parameters, for the reader of a report.
+
+    Privacy
+    -------
+    Nothing of the data, as long as the caller gives public `parameters` only. An event states a
+    loss and does not bring it about: that the release had it is for the mechanism to see to.
+
+    Cost
+    ----
+    Some microseconds, and a few short fields.
     """
 
     kind: ClassVar[str]
@@ -59,15 +68,11 @@ class Event:
 
     def __post_init__(self) -> None:
         for name in ("mechanism", "unit"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise ParameterError(f"The '{name}' parameter must be a string that is not empty.")
-        if self.adjacency is not None and self.adjacency not in ADJACENCIES:
-            listed = ", ".join(f"'{choice}'" for choice in ADJACENCIES)
-            raise ParameterError(f"The 'adjacency' parameter must be {listed} or None.")
+            check_name(getattr(self, name), name)
+        if self.adjacency is not None:
+            check_choice(self.adjacency, "adjacency", ADJACENCIES)
         object.__setattr__(self, "count", check_index(self.count, "count", least=1))
-        pairs = self.parameters.items() if isinstance(self.parameters, Mapping) else self.parameters
-        object.__setattr__(self, "parameters", tuple((str(k), v) for k, v in pairs))
+        object.__setattr__(self, "parameters", _check_parameters(self.parameters))
 
     def to_json(self) -> str:
         """The event as one line of JSON."""
@@ -85,7 +90,7 @@ class Event:
             values["parameters"] = tuple((k, v) for k, v in values["parameters"])
             event: Event = kind(**values)
             return event
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             raise ParameterError("The 'text' parameter must be an event of this dpcore.") from None
 
 
@@ -93,6 +98,16 @@ class Event:
 class PureEvent(Event):
     """A release that is epsilon-DP.
 
+    Privacy
+    -------
+    As for `Event`; the loss stated is `epsilon`, `count` times.
+
+    Cost
+    ----
+    As for `Event`.
+
+    Examples
+    --------
     >>> PureEvent(mechanism="histogram", epsilon=0.5, adjacency="replace").count
     1
     """
@@ -111,6 +126,15 @@ class GaussianEvent(Event):
     """A Gaussian release: noise of `noise_multiplier` times the l2 sensitivity.
 
     `law_distance` is how far, in total variation, the sampled law may be from the Gaussian one.
+
+    Privacy
+    -------
+    As for `Event`; the loss stated is that of the Gaussian mechanism, and `law_distance` is charged
+    to delta.
+
+    Cost
+    ----
+    As for `Event`.
     """
 
     kind = "gaussian"
@@ -121,8 +145,7 @@ class GaussianEvent(Event):
     def __post_init__(self) -> None:
         super().__post_init__()
         _set_positive(self, "noise_multiplier")
-        if not 0 <= self.law_distance < 1:
-            raise ParameterError("The 'law_distance' parameter must lie between 0 and 1.")
+        _set_distance(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +153,14 @@ class SampledGaussianEvent(Event):
     """A Gaussian release on a secret Poisson sample: every record takes part by its own coin.
 
     Covered for "add-remove" only. Shuffled or fixed-size batches are not Poisson samples.
+
+    Privacy
+    -------
+    As for `Event`; the loss stated holds only if nobody learns who was in the sample.
+
+    Cost
+    ----
+    As for `Event`; accounting for it takes longer, see `Composition`.
     """
 
     kind = "sampled-gaussian"
@@ -144,8 +175,7 @@ class SampledGaussianEvent(Event):
         _set_positive(self, "sampling_rate")
         if self.sampling_rate > 1:
             raise ParameterError("The 'sampling_rate' parameter must be at most 1.")
-        if not 0 <= self.law_distance < 1:
-            raise ParameterError("The 'law_distance' parameter must lie between 0 and 1.")
+        _set_distance(self)
         if self.adjacency != "add-remove":
             raise ParameterError(
                 "The 'adjacency' parameter of a sampled Gaussian must be 'add-remove'."
@@ -154,7 +184,16 @@ class SampledGaussianEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ZCDPEvent(Event):
-    """A release that is rho-zCDP: for bounds that are proven in this form."""
+    """A release that is rho-zCDP: for bounds that are proven in this form.
+
+    Privacy
+    -------
+    As for `Event`; the loss stated is `rho`, `count` times.
+
+    Cost
+    ----
+    As for `Event`.
+    """
 
     kind = "zcdp"
 
@@ -168,6 +207,24 @@ class ZCDPEvent(Event):
 _KINDS: dict[str, type[Any]] = {
     kind.kind: kind for kind in (PureEvent, GaussianEvent, SampledGaussianEvent, ZCDPEvent)
 }
+
+
+def _check_parameters(given: Any) -> Parameters:
+    pairs = given.items() if isinstance(given, Mapping) else check_list(given, "parameters")
+    for pair in pairs:
+        fits = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        if not fits or not isinstance(pair[1], str | int | float):
+            raise ParameterError(
+                "The 'parameters' parameter must pair names with numbers or strings."
+            )
+    return tuple((name, value) for name, value in pairs)
+
+
+def _set_distance(event: GaussianEvent | SampledGaussianEvent) -> None:
+    distance = exact(event.law_distance, "law_distance")
+    if not 0 <= distance < 1:
+        raise ParameterError("The 'law_distance' parameter must lie between 0 and 1.")
+    object.__setattr__(event, "law_distance", float(distance))
 
 
 def _set_positive(event: Event, name: str) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "add_noise",
     "check_noise",
     "check_out",
+    "check_portable",
     "check_start",
     "finish",
     "label",
@@ -38,6 +39,16 @@ def check_noise(noise: Noise | None) -> Noise:
     return noise
 
 
+def check_portable(noise: Any) -> Noise:
+    """A source whose noise is the same wherever, and however often, a task draws it."""
+    if not isinstance(noise, Noise) or not noise.pinned or not noise.portable:
+        raise ParameterError(
+            "The 'noise' parameter must be a named stream of Noise.from_key: a task that is run "
+            "again must not draw again."
+        )
+    return noise
+
+
 def check_start(start: Any, n: int) -> int:
     """The index of the first of n elements."""
     first = check_index(start, "start")
@@ -46,7 +57,7 @@ def check_start(start: Any, n: int) -> int:
     return first
 
 
-def check_out(out: Any, shape: tuple[int, ...], dtype: type) -> npt.NDArray[Any]:
+def check_out(out: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A new array, or `out` if it can take the result as it is."""
     if out is None:
         return np.empty(shape, dtype)

@@ -132,6 +132,10 @@ def gaussian_delta(sigma: float, epsilon: float, *, sensitivity: float = 1.0) ->
     -------
     Rounds up.
 
+    Cost
+    ----
+    A bisection of some 60 steps in exact integers: about 10 milliseconds.
+
     Examples
     --------
     >>> round(gaussian_delta(4.0, 1.0), 12)
@@ -160,6 +164,11 @@ def gaussian_epsilon(sigma: float, delta: float, *, sensitivity: float = 1.0) ->
     -------
     Rounds up.
 
+    Cost
+    ----
+    A bisection of some 60 steps in exact integers: about 10 milliseconds. The 256 results used last
+    are kept.
+
     Examples
     --------
     >>> round(gaussian_epsilon(4.0, 1e-5), 12)
@@ -186,6 +195,11 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0) ->
     Privacy
     -------
     Rounds up: the guarantee holds for the returned double itself.
+
+    Cost
+    ----
+    A bisection of some 60 steps in exact integers: about 10 milliseconds. The 256 results used last
+    are kept.
 
     Examples
     --------

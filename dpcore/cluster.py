@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_index
+from dpcore._checks import check_array, check_generator, check_index, check_not_negative
 from dpcore._parallel import for_ranges
-from dpcore.errors import DataError, ParameterError
+from dpcore.errors import ParameterError
 from dpcore_ext.cluster import KMeansRun
 
 __all__ = ["Clustering", "kmeans", "nearest_center"]
@@ -31,6 +31,14 @@ class Clustering:
         Sum of the squared distances of the points to their centers.
     n_iter : int
         Iterations of the run that was kept.
+
+    Privacy
+    -------
+    None: all of it is computed from the data and must not leave whoever holds them.
+
+    Cost
+    ----
+    4 bytes for each point, and the centers.
     """
 
     centers: npt.NDArray[Any]
@@ -104,17 +112,17 @@ def kmeans(
     n_clusters = check_index(n_clusters, "n_clusters", least=1)
     n_init = check_index(n_init, "n_init", least=1)
     max_iter = check_index(max_iter, "max_iter", least=1)
-    if not tol >= 0:
-        raise ParameterError("The 'tol' parameter must be at least 0.")
+    tol = check_not_negative(tol, "tol")
+    generator = check_generator(random_state)
     if n_clusters > points.shape[1]:
         raise ParameterError("The 'n_clusters' parameter must be at most the number of points.")
     run = KMeansRun(points, n_clusters)
-    limit = float(tol) * float(points.var(axis=1, dtype=np.float64).mean()) if tol else 0.0
+    limit = tol * float(points.var(axis=1, dtype=np.float64).mean()) if tol else 0.0
     if init is not None:
         run.restart(_check_centers(init, n_clusters, points) - origin)
         n_iter = _iterate(run, max_iter, limit)
         return Clustering(run.centers + origin, run.labels, run.inertia, n_iter)
-    uniforms = np.random.default_rng(random_state).random((n_init, n_clusters))
+    uniforms = generator.random((n_init, n_clusters))
     best: Clustering | None = None
     for uniform in uniforms:
         _seed(run, uniform)
@@ -141,6 +149,15 @@ def nearest_center(
     distances : ndarray of shape (n_points,)
         Squared Euclidean distances.
 
+    Privacy
+    -------
+    None: labels and distances are functions of the data and must not leave whoever holds them.
+
+    Cost
+    ----
+    n_points * n_clusters * n_features multiplications, on several threads where that is worth it,
+    and one copy of X.
+
     Examples
     --------
     >>> labels, distances = nearest_center([[1.0], [9.0]], np.array([[0.0], [10.0]]))
@@ -149,8 +166,10 @@ def nearest_center(
     """
     points = _features_first(X, may_be_empty=True)
     d, n = points.shape
-    own = np.ascontiguousarray(centers, dtype=points.dtype)
-    if own.ndim != 2 or own.shape[1] != d or not own.size:
+    own = np.ascontiguousarray(
+        check_array(centers, "centers", dimensions=2, finite=True), dtype=points.dtype
+    )
+    if own.shape[1] != d or not own.size:
         raise ParameterError("The 'X' parameter must have the features of the centers.")
     if n == 0:
         return np.empty(0, np.int32), np.empty(0, points.dtype)
@@ -164,23 +183,19 @@ def nearest_center(
 
 def _features_first(X: npt.ArrayLike, *, may_be_empty: bool = False) -> npt.NDArray[Any]:
     """Points as rows of features, contiguous, checked to be finite."""
-    array = np.asarray(X)
-    if array.ndim != 2 or array.dtype.kind not in "iufb":
-        raise ParameterError("The 'X' parameter must be an array of numbers of two dimensions.")
+    single = getattr(X, "dtype", None) == np.float32
+    dtype = np.float32 if single else np.float64
+    array = check_array(X, "X", dtype=dtype, dimensions=2, finite=True)
     if array.shape[1] == 0 or (array.shape[0] == 0 and not may_be_empty):
         raise ParameterError("The 'X' parameter must not be empty.")
-    dtype = np.float32 if array.dtype == np.float32 else np.float64
-    points = np.array(array.T, dtype=dtype, order="C")
-    if not np.isfinite(points).all():
-        raise DataError("The 'X' parameter must hold finite numbers only.")
-    return points
+    return np.array(array.T, order="C")
 
 
 def _check_centers(init: npt.ArrayLike, k: int, points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    centers = np.asarray(init, dtype=points.dtype)
-    if centers.shape != (k, points.shape[0]) or not np.isfinite(centers).all():
+    centers = check_array(init, "init", dtype=points.dtype.type, finite=True)
+    if centers.shape != (k, points.shape[0]):
         raise ParameterError(
-            "The 'init' parameter must be a finite array of shape (n_clusters, n_features)."
+            "The 'init' parameter must be an array of shape (n_clusters, n_features)."
         )
     return centers
 

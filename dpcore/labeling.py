@@ -15,16 +15,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_index
-from dpcore.errors import DataError, ParameterError
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_generator,
+    check_index,
+    check_members,
+)
+from dpcore.errors import ParameterError
 from dpcore_ext.labeling import GramForm, cross
 
-__all__ = ["Labeling", "cluster_shares", "gram_form", "label_clusters"]
+__all__ = ["Labeling", "cluster_shares", "label_clusters"]
 
 _METHODS = ("auto", "search", "exact", "monotone")
 _EXACT_BY_DEFAULT = 20_000  # labelings: about as much work as 50 starts
-_EXACT_LIMIT = 1 << 26
+EXACT_LIMIT = 1 << 26
 _ETA = 1e-6
+_MOST_CELLS = 1 << 32  # of a table of shares
 
 Loss = str | Callable[[float, float], float]
 
@@ -43,6 +50,14 @@ class Labeling:
         How they were found: "search", "exact" or "monotone".
     n_moves : int
         Moves made by the search.
+
+    Privacy
+    -------
+    Post-processing of the targets, but a function of the shares too, and so of the holder's data.
+
+    Cost
+    ----
+    n_targets * n_clusters labels, and a loss for each target.
     """
 
     labels: npt.NDArray[np.int32]
@@ -62,17 +77,28 @@ def cluster_shares(
         Cluster and batch of every record.
     n_clusters, n_batches : int
 
+    Privacy
+    -------
+    None: shares are functions of the holder's data.
+
+    Cost
+    ----
+    One pass, and memory of O(n_records + n_batches * n_clusters).
+
     Examples
     --------
     >>> cluster_shares([0, 1, 1, 1], [0, 0, 1, 1], 2, 2).tolist()
     [[0.5, 0.5], [0.0, 1.0]]
     """
-    cluster, batch = np.asarray(clusters), np.asarray(batches)
-    if cluster.ndim != 1 or cluster.shape != batch.shape:
+    n_clusters = check_index(n_clusters, "n_clusters", least=1, limit=_MOST_CELLS)
+    n_batches = check_index(n_batches, "n_batches", least=1, limit=_MOST_CELLS)
+    cluster = check_members(clusters, "clusters", n_clusters)
+    batch = check_members(batches, "batches", n_batches)
+    if cluster.shape != batch.shape:
         raise ParameterError("The 'batches' parameter must have one number for every record.")
-    if batch.size and (batch.min() < 0 or batch.max() >= n_batches):
-        raise DataError("The 'batches' parameter must hold integers from 0 to n_batches - 1.")
-    cells = batch.astype(np.intp) * n_clusters + cluster
+    if n_batches * n_clusters >= _MOST_CELLS:
+        raise ParameterError("The 'n_batches' parameter must leave fewer than 2**32 cells.")
+    cells = batch * n_clusters + cluster
     counts = np.bincount(cells, minlength=n_batches * n_clusters)
     counts = counts.reshape(n_batches, n_clusters)
     shares: npt.NDArray[np.float64] = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -178,22 +204,32 @@ def label_clusters(
     >>> label_clusters(shares, [target]).labels.tolist()
     [[0, 1, 1]]
     """
-    m, q = np.asarray(shares, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    if m.ndim != 2 or q.ndim != 3 or 0 in m.shape or 0 in q.shape or m.shape[0] != q.shape[1]:
+    m = check_array(shares, "shares", dimensions=2, finite=True)
+    q = check_array(targets, "targets", dimensions=3, finite=True)
+    if 0 in m.shape or 0 in q.shape or m.shape[0] != q.shape[1]:
         raise ParameterError(
             "The 'targets' parameter must have the shape (n_targets, n_batches, n_labels)."
         )
-    if not np.isfinite(q).all() or not np.isfinite(m).all():
-        raise DataError("The 'targets' parameter must hold finite numbers only.")
     method = check_choice(method, "method", _METHODS)
     n_starts = check_index(n_starts, "n_starts", least=1)
     n_targets, n_batches, n_labels = q.shape
     k = m.shape[1]
     n_labelings = n_labels**k
+    generator = check_generator(random_state)
+    if weights is not None:
+        weights = check_array(weights, "weights", dimensions=1, finite=True)
+        if weights.shape != (n_batches,) or (weights < 0).any():
+            raise ParameterError(
+                "The 'weights' parameter must have a number of at least 0 for every batch."
+            )
+    if order is not None:
+        order = check_members(order, "order", k)
+        if np.unique(order).size != k or order.size != k:
+            raise ParameterError("The 'order' parameter must name every cluster once.")
     if callable(loss):
         if method not in ("auto", "search"):
             raise ParameterError("The 'method' parameter must be 'search' for a loss of your own.")
-        return _search_with(loss, m, q, _starts(n_starts, k, n_labels, random_state), weights)
+        return _search_with(loss, m, q, _starts(n_starts, k, n_labels, generator), weights)
     product = check_choice(loss, "loss", ("squared", "product")) == "product"
     if method == "auto":
         method = "exact" if n_labelings <= _EXACT_BY_DEFAULT else "search"
@@ -201,7 +237,7 @@ def label_clusters(
     labels, values = np.zeros((n_targets, k), np.int32), np.zeros(n_targets)
     n_moves = 0
     if method == "exact":
-        if n_labelings > _EXACT_LIMIT:
+        if n_labelings > EXACT_LIMIT:
             raise ParameterError("The 'method' parameter 'exact' is for at most 2**26 labelings.")
         form.enumerate(labels, values)
     elif method == "monotone":
@@ -211,7 +247,7 @@ def label_clusters(
             )
         form.monotone(np.ascontiguousarray(order, dtype=np.int32), labels, values)
     else:
-        starts = _starts(n_starts, k, n_labels, random_state)
+        starts = _starts(n_starts, k, n_labels, generator)
         found = np.tile(starts, (n_targets, 1, 1))
         objectives = np.empty((n_targets, n_starts))
         n_moves = form.search(found, objectives)
@@ -221,8 +257,9 @@ def label_clusters(
     return Labeling(labels, values if product else values / (n_batches * n_labels), method, n_moves)
 
 
-def _starts(n_starts: int, k: int, n_labels: int, random_state: Any) -> npt.NDArray[np.int32]:
-    generator = np.random.default_rng(random_state)
+def _starts(
+    n_starts: int, k: int, n_labels: int, generator: np.random.Generator
+) -> npt.NDArray[np.int32]:
     return generator.integers(0, n_labels, (n_starts, k), dtype=np.int32)
 
 

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_index
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_index,
+    check_instance,
+    check_list,
+    check_positive,
+    exact,
+)
 from dpcore.errors import DataError, ParameterError
 
 __all__ = [
@@ -42,6 +50,15 @@ class Bins:
     edges : tuple of float
         Increasing, at least three. Public: never computed from the values to be protected.
 
+    Privacy
+    -------
+    None: a label is as private as its value. The edges are public, and so must be what
+    `from_history` is given.
+
+    Cost
+    ----
+    A binary search per value, and 8 bytes per label.
+
     Examples
     --------
     >>> bins = Bins((0, 5, 30, 60, 150, 260))
@@ -52,8 +69,9 @@ class Bins:
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        edges = tuple(float(edge) for edge in self.edges)
-        if len(edges) < 3 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+        listed = check_list(self.edges, "edges")
+        edges = tuple(float(exact(edge, "edges")) for edge in listed)
+        if len(edges) < 3 or not (np.diff(edges) > 0).all():
             raise ParameterError(
                 "The 'edges' parameter must hold three or more increasing numbers."
             )
@@ -67,8 +85,7 @@ class Bins:
         (0.0, 40.0, 80.0, 120.0, 160.0, 200.0)
         """
         n_bins = check_index(n_bins, "n_bins", least=2)
-        if not (np.isfinite(capacity) and capacity > 0):
-            raise ParameterError("The 'capacity' parameter must be a finite number above 0.")
+        capacity = float(check_positive(capacity, "capacity"))
         return cls(tuple(capacity * k / n_bins for k in range(n_bins + 1)))
 
     @classmethod
@@ -82,7 +99,7 @@ class Bins:
         (0.0, 25.0, 50.0, 75.0, 100.0)
         """
         n_bins = check_index(n_bins, "n_bins", least=2)
-        values = np.asarray(history, dtype=np.float64).ravel()
+        values = check_array(history, "history").ravel()
         values = values[~np.isnan(values)]
         if values.size == 0:
             raise ParameterError("The 'history' parameter must hold values.")
@@ -97,10 +114,9 @@ class Bins:
 
     def label(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Number of the bin of each value; -1 for NaN."""
-        array = np.asarray(values, dtype=np.float64)
-        labels = np.searchsorted(self.edges[1:-1], array, side="right").astype(np.int64)
-        labels[np.isnan(array)] = -1
-        return labels
+        array = check_array(values, "values")
+        labels = np.searchsorted(self.edges[1:-1], array, side="right")
+        return np.where(np.isnan(array), -1, labels).astype(np.int64, copy=False)
 
 
 def windows(
@@ -121,16 +137,24 @@ def windows(
     following : ndarray of shape (n_times - width + 1 - horizon,)
         A view: the value at time r + width - 1 + horizon.
 
+    Privacy
+    -------
+    None: the results are views of the raw series and must not leave the node.
+
+    Cost
+    ----
+    Nothing is copied where the series is a contiguous array of float64.
+
     Examples
     --------
     >>> features, following = windows([1, 2, 3, 4], 2, 1)
     >>> features.tolist(), following.tolist()
     ([[1.0, 2.0], [2.0, 3.0]], [3.0, 4.0])
     """
-    x = np.ascontiguousarray(series, dtype=np.float64)
+    x = np.ascontiguousarray(check_array(series, "series", dimensions=1))
     width = check_index(width, "width", least=1)
     horizon = check_index(horizon, "horizon", least=1)
-    if x.ndim != 1 or x.size < width + horizon:
+    if x.size < width + horizon:
         raise ParameterError("The 'series' parameter must hold 'width' + 'horizon' values or more.")
     n_rows = x.size - width + 1 - horizon
     features = np.lib.stride_tricks.sliding_window_view(x, width)[:n_rows]
@@ -153,6 +177,15 @@ class TimeBatches:
         Rows in each batch.
     batch_size : int
         Rows of a batch without missing values.
+
+    Privacy
+    -------
+    Numbers of rows and batches, which tell what values are missing and nothing else of the series;
+    see `align`.
+
+    Cost
+    ----
+    16 bytes per row and 16 per batch.
     """
 
     rows: npt.NDArray[np.int64]
@@ -181,14 +214,23 @@ def align(series: npt.ArrayLike, width: int, horizon: int, batch_size: int) -> T
         As for `windows`.
     batch_size : int
 
+    Privacy
+    -------
+    None: the result tells which values are missing, taken as public, and nothing else of the
+    series.
+
+    Cost
+    ----
+    One pass over the series, and width comparisons for each time; a byte per value while it runs.
+
     Examples
     --------
     >>> batches = align(np.zeros((2976, 1)), 5, 1, 32)
     >>> batches.rows.size, batches.n_batches, int(batches.sizes[-1])
     (2971, 93, 27)
     """
-    x = np.asarray(series, dtype=np.float64)
-    if x.ndim != 2 or x.shape[1] == 0:
+    x = check_array(series, "series", dimensions=2)
+    if x.shape[1] == 0:
         raise ParameterError("The 'series' parameter must have the shape (n_times, n_nodes).")
     batch_size = check_index(batch_size, "batch_size", least=1)
     gap = np.isnan(x).any(axis=1).astype(np.float64)
@@ -209,6 +251,14 @@ class Fold:
     train : ndarray of bool, shape (n_batches,)
     test : ndarray of bool, shape (n_rows,)
         Aligned with `TimeBatches.rows`.
+
+    Privacy
+    -------
+    Made of the numbers in `TimeBatches`; no values are read.
+
+    Cost
+    ----
+    A byte per batch and per row.
     """
 
     train: npt.NDArray[np.bool_]
@@ -228,12 +278,21 @@ def purged_folds(batches: TimeBatches, n_folds: int, gap: int) -> Iterator[Fold]
     gap : int
         width + horizon - 1 separates windows and what they predict.
 
+    Privacy
+    -------
+    Made of the numbers in `TimeBatches`; no values are read.
+
+    Cost
+    ----
+    A few passes over the rows for each fold; folds are made one at a time.
+
     Examples
     --------
     >>> batches = align(np.zeros((30, 1)), 2, 1, 7)
     >>> [(fold.train.tolist(), int(fold.test.sum())) for fold in purged_folds(batches, 2, 2)]
     [([False, False, True, True], 12), ([True, True, False, False], 12)]
     """
+    check_instance(batches, "batches", TimeBatches)
     n_folds = check_index(n_folds, "n_folds", least=2)
     gap = check_index(gap, "gap")
     if n_folds > batches.n_batches:
@@ -262,18 +321,24 @@ def nearest_neighbours(
     n_neighbours : int
     metric : {"great-circle", "euclidean"}
 
+    Privacy
+    -------
+    Positions are taken as public; no readings are read.
+
+    Cost
+    ----
+    All pairs: time n_nodes**2 log(n_nodes) and memory n_nodes**2, times d where "euclidean".
+
     Examples
     --------
     >>> found = nearest_neighbours([(52.0, 4.0), (52.0, 4.1), (52.1, 4.0)], 1)
     >>> [nodes.tolist() for nodes in found]
     [[1], [0], [0]]
     """
-    points = np.asarray(positions, dtype=np.float64)
+    points = check_array(positions, "positions", dimensions=2, finite=True)
     metric = check_choice(metric, "metric", ("great-circle", "euclidean"))
-    if points.ndim != 2 or (metric == "great-circle" and points.shape[1] != 2):
+    if metric == "great-circle" and points.shape[1] != 2:
         raise ParameterError("The 'positions' parameter must have the shape (n_nodes, 2).")
-    if not np.isfinite(points).all():
-        raise DataError("The 'positions' parameter must hold finite numbers only.")
     n_neighbours = _check_neighbours(n_neighbours, len(points))
     if metric == "euclidean":
         distance = np.sqrt(np.square(points[:, None] - points[None]).sum(axis=2))
@@ -300,13 +365,21 @@ def neighbours_from_adjacency(
     n_neighbours : int, optional
         At most so many.
 
+    Privacy
+    -------
+    The weights are taken as public; no readings are read.
+
+    Cost
+    ----
+    Time n_nodes**2 log(n_nodes), and memory for a copy of the weights and their order.
+
     Examples
     --------
     >>> [n.tolist() for n in neighbours_from_adjacency([[1, 0.5, 0.9], [0, 1, 0], [1, 1, 1]], 2)]
     [[2, 1], [], [0, 1]]
     """
-    weight = np.array(adjacency, dtype=np.float64)
-    if weight.ndim != 2 or weight.shape[0] != weight.shape[1] or not np.isfinite(weight).all():
+    weight = check_array(adjacency, "adjacency", dimensions=2, finite=True).copy()
+    if weight.shape[0] != weight.shape[1]:
         raise ParameterError("The 'adjacency' parameter must be a square array of finite numbers.")
     limit = len(weight) if n_neighbours is None else _check_neighbours(n_neighbours, len(weight))
     np.fill_diagonal(weight, 0)
@@ -314,11 +387,29 @@ def neighbours_from_adjacency(
     return [row[weights[row] > 0][:limit] for row, weights in zip(order, weight, strict=True)]
 
 
+def check_node_ids(node_ids: Sequence[int | str] | None, n_nodes: int) -> list[int | str]:
+    """Names of all nodes, 0, 1, ... by default."""
+    if node_ids is None:
+        return list(range(n_nodes))
+    ids = check_list(node_ids, "node_ids")
+    ids = [int(each) if isinstance(each, np.integer) else each for each in ids]
+    if not all(isinstance(each, int | str) for each in ids):
+        raise ParameterError("The 'node_ids' parameter must hold integers and strings.")
+    if len(ids) != n_nodes or len(set(ids)) != n_nodes:
+        raise ParameterError("The 'node_ids' parameter must name every node, each once.")
+    return ids
+
+
 def check_neighbours(
-    neighbours: Sequence[Sequence[int] | npt.NDArray[Any]], n_nodes: int
+    neighbours: Sequence[Sequence[int] | npt.NDArray[Any]] | None, n_nodes: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Lists of other nodes, one per node, each without repeats."""
-    lists = [np.asarray(nodes, dtype=np.int64).ravel() for nodes in neighbours]
+    """Lists of other nodes, one per node, each without repeats; empty ones by default."""
+    if neighbours is None:
+        return [np.empty(0, np.int64)] * n_nodes
+    lists = [
+        check_array(nodes, "neighbours", dtype=np.int64).ravel()
+        for nodes in check_list(neighbours, "neighbours")
+    ]
     if len(lists) != n_nodes:
         raise ParameterError("The 'neighbours' parameter must have one list for every node.")
     for node, nodes in enumerate(lists):

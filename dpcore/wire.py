@@ -76,6 +76,14 @@ class Message:
     payload : memoryview
         The packed codes: a read-only view into the bytes that were unpacked.
 
+    Privacy
+    -------
+    As private as the codes: nothing is encrypted, and whoever has the bytes reads all of them.
+
+    Cost
+    ----
+    The payload is not copied: the bytes that were unpacked stay in memory with the message.
+
     Examples
     --------
     >>> message = unpack(pack([5, 1, 5], kind=1, n_bits=3))
@@ -142,6 +150,14 @@ def n_bits_for(n_outputs: int) -> int:
     ----------
     n_outputs : int
         Number of outputs of a mechanism, 1 to 65536.
+
+    Privacy
+    -------
+    A calculation with public numbers; no data are read.
+
+    Cost
+    ----
+    A few operations on integers.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpcore._checks import check_choice, exact
+from dpcore._checks import check_choice, check_instance, check_list, exact
 from dpcore._events import (
     Event,
     GaussianEvent,
@@ -51,6 +51,17 @@ class Composition:
     sampled : dict of (noise_multiplier, sampling_rate) to int
         How often each sampled Gaussian was run.
 
+    Privacy
+    -------
+    A calculation with public parameters: no data are read. Sums and bounds are rounded up, so a
+    total is never below the truth; it covers the events that were added and no others.
+
+    Cost
+    ----
+    A few microseconds for each event added; the size does not grow, but for one entry per kind of
+    sampled Gaussian. `epsilon` takes under a millisecond for pure events, milliseconds with
+    Gaussian ones, and tenths of a second or more with sampled ones.
+
     Examples
     --------
     >>> total = compose([PureEvent(mechanism="histogram", epsilon=0.5)] * 3)
@@ -69,6 +80,7 @@ class Composition:
 
     def add(self, event: Event) -> None:
         """Compose one more event; raises, and changes nothing, if its relation or unit differs."""
+        check_instance(event, "event", Event)
         adjacency, unit = _common({self.adjacency, event.adjacency}, {self.unit, event.unit})
         sums = _sums([event])
         self.adjacency, self.unit = adjacency, unit
@@ -181,11 +193,16 @@ class Composition:
 def compose(events: Iterable[Event]) -> Composition:
     """All events together, sequentially: on the same data.
 
+    Privacy
+    -------
+    A calculation with public parameters: no data are read. Sums are rounded up; events of different
+    relations or units are refused.
+
     Cost
     ----
     Under a microsecond per event.
     """
-    listed = list(events)
+    listed = [check_instance(event, "events", Event) for event in check_list(events, "events")]
     adjacency, unit = _common({e.adjacency for e in listed}, {e.unit for e in listed})
     total = _sums(listed)
     total.adjacency, total.unit = adjacency, unit
@@ -197,6 +214,15 @@ def verify(events: Iterable[Event], epsilon: float, delta: float = 0.0) -> float
 
     For formulas found in print: compute the noise by them if you must, and let the accountant say
     whether the claim holds.
+
+    Privacy
+    -------
+    A calculation with public parameters: no data are read. The epsilon returned is never below the
+    truth.
+
+    Cost
+    ----
+    That of `compose` and `Composition.epsilon`.
     """
     claimed = float(exact(epsilon, "epsilon"))
     true = compose(events).epsilon(delta)
@@ -215,6 +241,16 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     (Canonne, Kamath and Steinke, 2020). Any alpha gives a valid bound, so the search need not be
     exact; the result is rounded up.
 
+    Privacy
+    -------
+    A calculation with public numbers, rounded up; no data are read.
+
+    Cost
+    ----
+    201 evaluations of the bound: some 0.1 milliseconds.
+
+    Examples
+    --------
     >>> round(zcdp_epsilon(0.5, 1e-6), 3)
     5.222
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore import _charge
-from dpcore._checks import check_choice, exact
+from dpcore._checks import check_choice, check_flag, check_path, exact
 from dpcore._events import Event
 from dpcore.accounting.composition import Composition
 from dpcore.errors import (
@@ -65,6 +65,15 @@ class Entry:
     event : Event
     key : str or None
         Name of a keyed release.
+
+    Privacy
+    -------
+    Nothing of the data: public parameters of a release, the names that the caller gave, and when it
+    was reserved.
+
+    Cost
+    ----
+    A few short fields, however large the release was.
     """
 
     number: int
@@ -131,9 +140,9 @@ class Ledger:
         durability: str = "process",
         allow_insecure: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = check_path(path, "path")
         self.durability = check_choice(durability, "durability", tuple(_SYNCHRONOUS))
-        self.allow_insecure = bool(allow_insecure)
+        self.allow_insecure = check_flag(allow_insecure, "allow_insecure")
         asked = _check_budget(epsilon, delta)
         self._local = threading.local()
         self._scope = threading.local()

@@ -30,6 +30,15 @@ class Privacy:
     private : bool
         False where insecure noise was used: then nobody is protected.
 
+    Privacy
+    -------
+    A statement about releases, computed from their public parameters and rounded up; no data are
+    read. It covers the events listed and nothing that was released besides.
+
+    Cost
+    ----
+    That of `compose` and `Composition.epsilon` for `of`; the events are kept, not copied.
+
     Examples
     --------
     >>> from dpcore.accounting import PureEvent

@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_index
+from dpcore._checks import (
+    check_callable,
+    check_choice,
+    check_generator,
+    check_index,
+    check_list,
+    check_name,
+)
 from dpcore.audit.bounds import one_run_epsilon
 from dpcore.audit.result import Audit, Claim, check_confidence, make_claim
 from dpcore.audit.search import Views, search, summarise
 from dpcore.audit.subjects import release_subject
-from dpcore.errors import ParameterError
+from dpcore.errors import DataError, ParameterError
 
 __all__ = ["from_estimator", "learner"]
 
@@ -109,10 +116,17 @@ def learner(
     """
     claim, level = make_claim(epsilon, delta, mu), check_confidence(confidence)
     world = check_choice(adjacency, "adjacency", ("add-remove", "replace"))
-    data, extra = (np.asarray(X), np.asarray(y)), tuple(np.asarray(part) for part in canaries)
+    check_callable(fit_predict, "fit_predict")
+    check_name(name, "name")
+    data = (_records(X, "X"), _records(y, "y"))
+    extra = tuple(_records(part, "canaries") for part in check_list(canaries, "canaries"))
     if len(extra) != 2 or len(extra[0]) != len(extra[1]) or len(extra[0]) == 0:
         raise ParameterError("The 'canaries' parameter must be arrays X and y of one length.")
-    random = np.random.default_rng(random_state)
+    if len(data[0]) != len(data[1]) or len(data[0]) == 0:
+        raise ParameterError("The 'X' and 'y' parameters must be arrays of one length.")
+    if any(one.shape[1:] != other.shape[1:] for one, other in zip(data, extra, strict=True)):
+        raise ParameterError("The 'canaries' parameter must have the shape of the other records.")
+    random = check_generator(random_state)
     if check_choice(method, "method", ("two-worlds", "one-run")) == "one-run":
         if world == "replace":
             raise ParameterError("The 'adjacency' parameter must be 'add-remove' for one run.")
@@ -133,6 +147,19 @@ def learner(
     statistics = subject.statistics((1, 0), views)
     findings = list(search(views, statistics, claim, "with the canary against without"))
     return summarise(name, claim, findings, level, count)
+
+
+def _records(part: Any, name: str) -> Array:
+    """An array of numbers, booleans or strings, one entry or row for each record."""
+    try:
+        array = np.asarray(part)
+    except (TypeError, ValueError):
+        array = np.empty(())
+    if array.ndim == 0 or array.dtype.kind not in "biufUS":
+        raise ParameterError(f"The '{name}' parameter must be an array with a row per record.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise DataError(f"The '{name}' parameter must hold finite numbers only.")
+    return array
 
 
 def _one_run(
@@ -177,6 +204,15 @@ def from_estimator(
         ``score(fitted, X, y)`` gives numbers for canaries. By default: the logarithm of the
         probability of y; else the margin of y; else minus the squared error of the prediction.
 
+    Privacy
+    -------
+    None: scores are computed from the records given, whatever the estimator guarantees. Use public
+    or made-up records.
+
+    Cost
+    ----
+    One training and one scoring of the canaries for each call of what is returned.
+
     Examples
     --------
     >>> import numpy as np
@@ -190,7 +226,8 @@ def from_estimator(
     >>> audit.from_estimator(Mean)(np.zeros((2, 1)), np.ones(2), np.zeros((1, 1)), np.zeros(1))
     array([-1.])
     """
-    chosen = _score if score is None else score
+    check_callable(make, "make")
+    chosen = _score if score is None else check_callable(score, "score")
 
     def fit_predict(X: Array, y: Array, canary_X: Array, canary_y: Array) -> Any:
         estimator = make()

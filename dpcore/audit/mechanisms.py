@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_index
+from dpcore._checks import check_flag, check_generator, check_index, check_name
 from dpcore._release import check_noise
 from dpcore.audit.result import Audit, Claim, check_confidence, make_claim
 from dpcore.audit.search import Finding, Views, search, summarise
@@ -111,6 +111,10 @@ def mechanism(
     """
     count = check_index(trials, "trials", least=1000)
     level = check_confidence(confidence)
+    batch = check_flag(batch, "batch")
+    check_generator(random_state)
+    if name is not None:
+        check_name(name, "name")
     if inputs is not None:
         if not callable(m):
             raise ParameterError("The 'm' parameter must be callable where 'inputs' are given.")

@@ -57,6 +57,15 @@ class Audit:
         Runs, and sets of outputs that were tried on them; the bound is corrected for their number.
     worst : str
         The set of outputs that gave the bound, and the inputs it tells apart.
+
+    Privacy
+    -------
+    A lower bound on the loss of a mechanism: evidence against a claim, never a proof of it. It is
+    computed from the inputs of the audit, which get no protection.
+
+    Cost
+    ----
+    A few numbers, however many trials were run.
     """
 
     mechanism: str

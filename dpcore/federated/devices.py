@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._checks import check_labels
 from dpcore.errors import ParameterError
 
-__all__ = ["Devices"]
+__all__ = ["Devices", "scaled_rows"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Devices:
         """One device per record, or per different value of users."""
         if users is None:
             return Devices(None, None, np.arange(n_records + 1))
-        labels = np.asarray(users)
+        labels = check_labels(users, "users")
         if labels.shape != (n_records,):
             raise ParameterError("The 'users' parameter must name a user for each record.")
         ids, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -72,3 +73,16 @@ class Devices:
         starts = np.concatenate([[0], np.cumsum(sizes)])
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
         return self.order[np.repeat(self.edges[devices], sizes) + within], starts[:-1]
+
+
+def scaled_rows(
+    X: npt.NDArray[Any], intercept: bool, norm: float | None
+) -> npt.NDArray[np.float64]:
+    """Rows with a 1 for the intercept, scaled down to a norm where they are longer."""
+    rows = np.column_stack([X, np.ones(len(X))]) if intercept else np.array(X, np.float64)
+    if norm is not None:
+        lengths = np.linalg.norm(rows, axis=1)
+        # A little less than the norm, so that no rounding makes a row longer than it.
+        scale = float(norm) * (1 - 1e-12) / np.maximum(lengths, float(norm) * (1 - 1e-12))
+        rows *= scale[:, np.newaxis]
+    return rows

@@ -32,6 +32,10 @@ class History:
     and released values. Quantities that read private data are recorded only where a learner was
     asked for diagnostics, and are then not covered by its guarantee.
 
+    Cost
+    ----
+    One entry for each quantity and round, and a step for each quantity when a round is added.
+
     Examples
     --------
     >>> history = History()

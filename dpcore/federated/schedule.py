@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_index, check_positive, exact
+from dpcore._checks import check_index, check_instance, check_not_negative, check_positive
 from dpcore.errors import ParameterError
 
 __all__ = ["Delays", "Schedule", "simulate"]
@@ -39,6 +39,14 @@ class Delays:
         and what it contributed before stays in the average.
     timeout : float
 
+    Privacy
+    -------
+    Public parameters of a simulation; no data are read.
+
+    Cost
+    ----
+    Six numbers.
+
     Examples
     --------
     >>> Delays(spread=1.0).timeout
@@ -56,8 +64,7 @@ class Delays:
         for name in ("mean", "timeout"):
             check_positive(getattr(self, name), name)
         for name in ("spread", "jitter", "loss", "leave"):
-            if exact(getattr(self, name), name) < 0:
-                raise ParameterError(f"The '{name}' parameter must not be negative.")
+            check_not_negative(getattr(self, name), name)
         if self.loss + self.leave >= 1:
             raise ParameterError("The 'loss' and 'leave' parameters must sum to less than 1.")
 
@@ -76,6 +83,14 @@ class Schedule:
         For each round, the most rounds that a user still waited for has missed.
     n_left : ndarray
         Users given up by the end of each round.
+
+    Privacy
+    -------
+    It follows from public parameters and random numbers; no data are read.
+
+    Cost
+    ----
+    An integer for each answer, and three numbers for each round.
     """
 
     participants: tuple[npt.NDArray[np.intp], ...]
@@ -121,6 +136,15 @@ def simulate(
     delays : Delays, optional
         Without it all answers take the same time.
 
+    Privacy
+    -------
+    A simulation from public parameters; no data are read.
+
+    Cost
+    ----
+    O(n) for each answer, of which every round has `barrier` or more; some 0.4 seconds for 100
+    rounds of 1000 users that are all waited for.
+
     Notes
     -----
     Only those who took part in a round get the new model, and begin to work on it at once.
@@ -137,6 +161,10 @@ def simulate(
     max_delay = check_index(max_delay, "max_delay", least=1)
     if barrier > n:
         raise ParameterError("The 'barrier' parameter must be at most the number of users.")
+    if delays is not None:
+        check_instance(delays, "delays", Delays)
+    if generator is not None:
+        check_instance(generator, "generator", np.random.Generator)
     clock = _Clock(n, delays, generator or np.random.default_rng())
     missed, waiting = np.zeros(n, np.intp), np.ones(n, np.bool_)  # waiting: not given up
     participants, times, late, left = [], [], [], []

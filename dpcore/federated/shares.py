@@ -34,6 +34,7 @@ from dpcore import random
 from dpcore._checks import round_up
 from dpcore._events import GaussianEvent
 from dpcore._exact import floor_log2
+from dpcore._laws import MAX_SIGMA
 from dpcore.accounting import compose
 from dpcore.calibration import gaussian_sigma
 from dpcore.errors import ParameterError
@@ -42,6 +43,7 @@ from dpcore_ext.sample import dequantize, quantize
 
 __all__ = [
     "ACCOUNTINGS",
+    "TOLERANCE",
     "Plan",
     "classical_epsilon",
     "log2_limit",
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 ACCOUNTINGS = ("share", "stateful")
+TOLERANCE = 1e-10  # of local minima, over the largest gradient of a record
 
 _LOG2_SHARE = 24  # deviation of a share, in units of the grid
 _SMOOTHING = 4  # r of fact 2: exp(-2 pi^2 r^2) is below 1e-137
@@ -168,6 +171,11 @@ def plan(
     for _ in range(50):
         scale = Fraction(multiplier * growth / math.sqrt(n_shares)).limit_denominator(1 << 60)
         deviations = tuple(Fraction(math.ceil(step / unit * scale * 256), 256) for step in steps)
+        if not 2 * _SMOOTHING <= min(deviations) <= max(deviations) <= MAX_SIGMA:
+            raise ParameterError(
+                "The 'epsilon' or the 'noise_multiplier' parameter, with 'row_norm', must ask for "
+                "noise that the grid can show: from 8 to 2**36 units."
+            )
         square = sum(
             q * q / (count * s * s - _SMOOTHING**2)
             for q, s in zip(distances, deviations, strict=True)

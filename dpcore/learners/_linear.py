@@ -10,7 +10,9 @@ from sklearn.base import is_classifier
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_X_y
 
+from dpcore._checks import check_labels
 from dpcore.errors import DataError, ParameterError
+from dpcore.federated.devices import scaled_rows
 from dpcore.federated.losses import Loss
 
 __all__ = ["Validation", "binary_labels", "check_validation", "measure", "scaled_rows"]
@@ -32,7 +34,7 @@ def binary_labels(y: npt.NDArray[Any], classes: Any) -> tuple[npt.NDArray[Any], 
                 f"{type_of_target(y)}."
             )
     else:
-        known = np.unique(np.asarray(classes))
+        known = np.unique(check_labels(classes, "classes"))
         if known.shape != (2,):
             raise ParameterError("The 'classes' parameter must list two labels.")
     second = y == known[1]
@@ -45,9 +47,11 @@ def check_validation(estimator: Any, validation: Any) -> Validation:
     """A public data set to measure on: labels become signs."""
     try:
         X, y = validation
-    except (TypeError, ValueError):
-        raise ParameterError("The 'validation' parameter must be a pair (X, y).") from None
-    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+        X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            "The 'validation' parameter must be a pair (X, y) of a table and a column."
+        ) from None
     if X.shape[1] != estimator.n_features_in_:
         raise ParameterError("The 'validation' parameter must have the features of X.")
     if is_classifier(estimator):
@@ -65,14 +69,3 @@ def measure(held_out: Validation, loss: Loss, coef: Array, intercept: float) -> 
     else:
         result["mean_squared_error"] = float(np.square(scores - y).mean())
     return result
-
-
-def scaled_rows(X: npt.NDArray[Any], intercept: bool, norm: float | None) -> Array:
-    """Rows with a 1 for the intercept, scaled down to a norm where they are longer."""
-    rows = np.column_stack([X, np.ones(len(X))]) if intercept else np.array(X, np.float64)
-    if norm is not None:
-        lengths = np.linalg.norm(rows, axis=1)
-        # A little less than the norm, so that no rounding makes a row longer than it.
-        scale = float(norm) * (1 - 1e-12) / np.maximum(lengths, float(norm) * (1 - 1e-12))
-        rows *= scale[:, np.newaxis]
-    return rows

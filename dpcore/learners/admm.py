@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcore._charge import prepay
-from dpcore._checks import check_choice, check_index, check_positive, exact
+from dpcore._checks import (
+    check_choice,
+    check_flag,
+    check_index,
+    check_instance,
+    check_not_negative,
+    check_positive,
+    check_random_state,
+    exact,
+)
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
@@ -31,8 +39,16 @@ from dpcore.federated.history import History, progress_bar
 from dpcore.federated.losses import Loss, make_loss
 from dpcore.federated.schedule import Delays, Schedule, simulate
 from dpcore.federated.secure_sum import secure_sum
-from dpcore.federated.shares import ACCOUNTINGS, Plan, classical_epsilon, plan, stateful_shifts
+from dpcore.federated.shares import (
+    ACCOUNTINGS,
+    TOLERANCE,
+    Plan,
+    classical_epsilon,
+    plan,
+    stateful_shifts,
+)
 from dpcore.federated.solvers import LocalProblems
+from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.learners._linear import binary_labels, check_validation, measure, scaled_rows
 from dpcore.noise import Noise
 
@@ -42,7 +58,6 @@ Array = npt.NDArray[np.float64]
 
 _SOLVERS = ("exact", "dp_gd")
 _PENALTIES = ("l2", "l1", "elasticnet")
-_TOLERANCE = 1e-10  # of local minima, over the largest gradient of a record
 
 _NOT_COVERED = (
     "how many records each user holds, who takes part in which round, and when",
@@ -120,18 +135,16 @@ class _ConsensusADMM(BaseEstimator):
         if validation is not None:
             data, target = check_validation(self, validation)
             held_out = (self._rows(data), target)
+        devices = None if users is None else Devices.of(len(X), users)
         seed = check_random_state(self.random_state).randint(1 << 31)
         generator = np.random.default_rng(seed)
-        if users is None:
-            n_users = check_index(self.n_users, "n_users", least=1)
-            devices = Devices.parts(len(X), n_users, generator)
-        else:
-            devices = Devices.of(len(X), users)
+        if devices is None:
+            devices = Devices.parts(len(X), self.n_users, generator)
         n = len(devices)
-        barrier = n if self.barrier is None else min(check_index(self.barrier, "barrier"), n)
+        barrier = n if self.barrier is None else min(self.barrier, n)
         schedule = simulate(
             n,
-            check_index(self.n_rounds, "n_rounds", least=1),
+            self.n_rounds,
             barrier=barrier,
             max_delay=self.max_delay,
             delays=self.delays,
@@ -143,12 +156,12 @@ class _ConsensusADMM(BaseEstimator):
         chosen = self._plan(rows.shape[1], loss, rho, devices, schedule, barrier)
         summation = self._summation(n, rows.shape[1], barrier, chosen)
         slope = loss.derivative_bound * (self.row_norm or 1.0)
-        tolerance = _TOLERANCE * slope if math.isfinite(slope) else None
+        tolerance = TOLERANCE * slope if math.isfinite(slope) else None
         problems = LocalProblems(rows, y, devices, loss, tolerance)
         paid = None if chosen is None else self._pay(source, chosen)
         engine = self._engine(problems, loss, rows, chosen, summation, paid)
         models = self._run(engine, schedule, rho, loss, held_out)
-        w = tail_mean(models, check_index(self.tail, "tail", least=1))
+        w = tail_mean(models, self.tail)
         self.coef_, self.intercept_ = (w[:-1], float(w[-1])) if self.fit_intercept else (w, 0.0)
         self.schedule_ = schedule
         self.n_users_, self.n_rounds_ = n, len(self.history_)
@@ -167,8 +180,20 @@ class _ConsensusADMM(BaseEstimator):
         check_choice(self.adjacency, "adjacency", ("replace", "add-remove"))
         check_choice(self.penalty, "penalty", _PENALTIES)
         for name in ("beta", "l1_ratio"):
-            if exact(getattr(self, name), name) < 0:
-                raise ParameterError(f"The '{name}' parameter must not be negative.")
+            check_not_negative(getattr(self, name), name)
+        for name in ("secure", "fit_intercept", "diagnostics", "progress"):
+            check_flag(getattr(self, name), name)
+        check_positive(self.learning_rate, "learning_rate")
+        for name in ("tail", "n_users", "n_rounds", "max_delay"):
+            check_index(getattr(self, name), name, least=1)
+        if self.barrier is not None:
+            check_index(self.barrier, "barrier", least=1)
+        self._rhos()
+        check_noise(self.noise)
+        if self.tol is not None:
+            check_not_negative(self.tol, "tol")
+        if self.delays is not None:
+            check_instance(self.delays, "delays", Delays)
         if not 0 < exact(self.relaxation, "relaxation") < 2:
             raise ParameterError("The 'relaxation' parameter must lie between 0 and 2.")
         if not 0 < exact(self.honest, "honest") <= 1:
@@ -176,6 +201,8 @@ class _ConsensusADMM(BaseEstimator):
         for name in ("row_norm", "epsilon", "noise_multiplier"):
             if getattr(self, name) is not None:
                 check_positive(getattr(self, name), name)
+        if self.row_norm is not None and not 2**-100 <= exact(self.row_norm, "row_norm") <= 2**100:
+            raise ParameterError("The 'row_norm' parameter must lie between 2**-100 and 2**100.")
         if self._is_private:
             if not 0 < exact(self.delta, "delta") < 1:
                 raise ParameterError("The 'delta' parameter must lie between 0 and 1.")
@@ -195,16 +222,21 @@ class _ConsensusADMM(BaseEstimator):
     def _is_private(self) -> bool:
         return self.epsilon is not None or self.noise_multiplier is not None
 
-    def _penalties(self, n_rounds: int, schedule: Schedule) -> list[float]:
-        """rho of every round."""
-        if isinstance(self.rho, int | float | np.number):
-            return [float(check_positive(self.rho, "rho"))] * n_rounds
-        values = [float(check_positive(value, "rho")) for value in self.rho]
-        if len(values) < n_rounds:
+    def _rhos(self) -> list[float]:
+        """rho of every round that is planned."""
+        rho = self.rho
+        if not (isinstance(rho, list | tuple) or (isinstance(rho, np.ndarray) and rho.ndim)):
+            return [float(check_positive(self.rho, "rho"))] * self.n_rounds
+        values = [float(check_positive(value, "rho")) for value in rho]
+        if len(values) < self.n_rounds:
             raise ParameterError("The 'rho' parameter must be one number, or one for every round.")
-        if not schedule.is_synchronous:
+        return values
+
+    def _penalties(self, n_rounds: int, schedule: Schedule) -> list[float]:
+        """rho of every round that takes place."""
+        if np.ndim(self.rho) and not schedule.is_synchronous:
             raise ParameterError("The 'rho' parameter must be one number where users are late.")
-        return values[:n_rounds]
+        return self._rhos()[:n_rounds]
 
     def _rows(self, X: npt.NDArray[Any]) -> Array:
         return scaled_rows(X, bool(self.fit_intercept), self.row_norm)
@@ -228,7 +260,7 @@ class _ConsensusADMM(BaseEstimator):
             steps = [factor * slope] * len(rho)
             shifts = steps
         else:
-            inexact = slope * (factor + 2 * Fraction(_TOLERANCE))
+            inexact = slope * (factor + 2 * Fraction(TOLERANCE))
             steps = [inexact / Fraction(value) for value in rho]
             name, in_sum = f"consensus ADMM, {self.accounting}", self.accounting == "stateful"
             shifts = steps[: schedule.most_rounds]
@@ -361,7 +393,7 @@ class _ConsensusADMM(BaseEstimator):
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        data = validate_data(self, X, reset=False, dtype=np.float64)
+        data = check_fit_data(self, X, reset=False, dtype=np.float64)
         w = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
         return np.asarray(self._rows(data) @ w)
 
@@ -521,6 +553,7 @@ class ConsensusADMMClassifier(ClassifierMixin, _ConsensusADMM):
         )  # fmt: skip
         self.classes = classes
 
+    @all_or_nothing()
     def fit(
         self, X: Any, y: Any, users: Any = None, validation: Any = None
     ) -> ConsensusADMMClassifier:
@@ -535,7 +568,7 @@ class ConsensusADMMClassifier(ClassifierMixin, _ConsensusADMM):
         validation : tuple (X, y), optional
             Public data to measure the model on in every round.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = check_fit_data(self, X, y, dtype=np.float64)
         self.classes_, signs = binary_labels(y, self.classes)
         self._fit(X, signs, users, validation)
         return self
@@ -635,11 +668,12 @@ n_users_, n_rounds_
             noise, progress,
         )  # fmt: skip
 
+    @all_or_nothing()
     def fit(
         self, X: Any, y: Any, users: Any = None, validation: Any = None
     ) -> ConsensusADMMRegressor:
         """Run the rounds; parameters as for `ConsensusADMMClassifier.fit`."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = check_fit_data(self, X, y, dtype=np.float64, y_numeric=True)
         self._fit(X, np.asarray(y, np.float64), users, validation)
         return self
 

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_index, check_positive
+from dpcore._checks import check_flag, check_index, check_positive, check_random_state
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
 from dpcore.federated.devices import Devices
 from dpcore.federated.losses import Loss, make_loss
 from dpcore.federated.solvers import LocalProblems
+from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.learners._linear import binary_labels, scaled_rows
 
 __all__ = [
@@ -39,14 +39,21 @@ class _Baseline(BaseEstimator):
     row_norm: float | None
     fit_intercept: bool
 
-    def _solve(self, X: Any, y: Array, devices: Devices) -> None:
+    def _check_parameters(self) -> tuple[Loss, float]:
+        """The loss and the weight of the penalty."""
         loss = make_loss(self.loss)
         kind = "margin" if isinstance(self, ClassifierMixin) else "residual"
         if loss.kind != kind or not math.isfinite(loss.curvature_bound):
             raise ParameterError(
                 f"The 'loss' parameter must be a loss of the {kind} without corners."
             )
-        beta = float(check_positive(self.beta, "beta"))
+        check_flag(self.fit_intercept, "fit_intercept")
+        if self.row_norm is not None:
+            check_positive(self.row_norm, "row_norm")
+        return loss, float(check_positive(self.beta, "beta"))
+
+    def _solve(self, X: Any, y: Array, devices: Devices) -> None:
+        loss, beta = self._check_parameters()
         rows = scaled_rows(X, bool(self.fit_intercept), self.row_norm)
         problems = LocalProblems(rows, y, devices, loss, None)
         n = len(devices)
@@ -63,7 +70,7 @@ class _Baseline(BaseEstimator):
 
     def _rows(self, X: Any) -> Array:
         check_is_fitted(self)
-        data = validate_data(self, X, reset=False, dtype=np.float64)
+        data = check_fit_data(self, X, reset=False, dtype=np.float64)
         return scaled_rows(data, bool(self.fit_intercept), self.row_norm)
 
 
@@ -123,9 +130,10 @@ class CentralClassifier(ClassifierMixin, _Central):
         self.fit_intercept = fit_intercept
         self.classes = classes
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None) -> CentralClassifier:
         """Minimise over all records; who holds them does not matter."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = check_fit_data(self, X, y, dtype=np.float64)
         self.classes_, signs = binary_labels(y, self.classes)
         self._solve(X, signs, Devices.of(len(X), np.zeros(len(X), np.intp)))
         return self
@@ -186,9 +194,10 @@ class CentralRegressor(RegressorMixin, _Central):
         self.row_norm = row_norm
         self.fit_intercept = fit_intercept
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None) -> CentralRegressor:
         """Minimise over all records; who holds them does not matter."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = check_fit_data(self, X, y, dtype=np.float64, y_numeric=True)
         self._solve(X, np.asarray(y, np.float64), Devices.of(len(X), np.zeros(len(X), np.intp)))
         return self
 
@@ -202,10 +211,12 @@ class _LocalOnly(_Baseline):
     random_state: Any
 
     def _devices(self, n_records: int, users: Any) -> Devices:
+        # All of it before a seed is drawn.
+        self._check_parameters()
+        n_users = check_index(self.n_users, "n_users", least=1)
         if users is not None:
             return Devices.of(n_records, users)
         seed = check_random_state(self.random_state).randint(1 << 31)
-        n_users = check_index(self.n_users, "n_users", least=1)
         return Devices.parts(n_records, n_users, np.random.default_rng(seed))
 
     def _set(self, w: Array) -> None:
@@ -276,9 +287,10 @@ class LocalOnlyClassifier(ClassifierMixin, _LocalOnly):
         self.n_users = n_users
         self.random_state = random_state
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None) -> LocalOnlyClassifier:
         """Each user minimises over its own records."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = check_fit_data(self, X, y, dtype=np.float64)
         self.classes_, signs = binary_labels(y, self.classes)
         self._solve(X, signs, self._devices(len(X), users))
         return self
@@ -354,9 +366,10 @@ class LocalOnlyRegressor(RegressorMixin, _LocalOnly):
         self.n_users = n_users
         self.random_state = random_state
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None) -> LocalOnlyRegressor:
         """Each user minimises over its own records."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = check_fit_data(self, X, y, dtype=np.float64, y_numeric=True)
         self._solve(X, np.asarray(y, np.float64), self._devices(len(X), users))
         return self
 

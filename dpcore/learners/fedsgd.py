@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_index, check_positive, exact
+from dpcore._checks import (
+    check_flag,
+    check_index,
+    check_not_negative,
+    check_positive,
+    check_random_state,
+)
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
@@ -19,6 +24,7 @@ from dpcore.federated.devices import Devices
 from dpcore.federated.fedsgd import Server, default_group_size, run_group
 from dpcore.federated.history import History, progress_bar
 from dpcore.federated.losses import Loss, make_loss
+from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.learners._linear import Validation, binary_labels, check_validation, measure
 from dpcore.local.vectors import Vector
 from dpcore.noise import Noise
@@ -72,15 +78,17 @@ class _LDPFedSGD(BaseEstimator):
         self.progress = progress
 
     def _fit(self, X: Any, y: npt.NDArray[Any], users: Any, validation: Any) -> None:
-        self._begin(X.shape[1])
+        self._check_parameters()
         held_out = self._validation(validation)
         devices = Devices.of(len(X), users)
-        self._enrol(devices)
         n = len(devices)
         size = self._group_size(n)
+        generator = check_random_state(self.random_state)
         order = np.arange(n)
         if self.shuffle:
-            order = check_random_state(self.random_state).permutation(n)
+            order = generator.permutation(n)
+        self._begin()
+        self._enrol(devices)
         groups = range(0, n, size)
         release = self._release
         for a in progress_bar(groups, len(groups), show=bool(self.progress)):
@@ -89,45 +97,56 @@ class _LDPFedSGD(BaseEstimator):
         self._finish(devices)
 
     def _partial_fit(self, X: Any, y: npt.NDArray[Any], users: Any, validation: Any) -> None:
-        if getattr(self, "_server", None) is None:
-            self._begin(X.shape[1])
-        elif self._release is None:
-            self._release = self._collector.open(check_noise(self.noise))
+        self._check_parameters()
         held_out = self._validation(validation)
         devices = Devices.of(len(X), users)
+        if getattr(self, "_server", None) is None:
+            self._begin()
+        self._check_new(devices)
+        if self._release is None:
+            self._release = self._collector.open(check_noise(self.noise))
         self._enrol(devices)
         self._round(X, y, devices, np.arange(len(devices)), self._release, held_out)
         self._finish(devices)
 
-    def _enrol(self, devices: Devices) -> None:
+    def _check_new(self, devices: Devices) -> None:
         """Each user takes part once."""
-        if devices.ids is not None:
-            names = set(devices.ids.tolist())
-            if names & self._seen:
-                raise ParameterError(
-                    "The 'users' parameter must not name a user that took part before."
-                )
-            self._seen |= names
+        if devices.ids is not None and not self._seen.isdisjoint(devices.ids.tolist()):
+            raise ParameterError(
+                "The 'users' parameter must not name a user that took part before."
+            )
 
-    def _begin(self, n_columns: int) -> None:
-        """Check the parameters, charge the release, and start from the zero model."""
-        learning_rate = float(check_positive(self.learning_rate, "learning_rate"))
-        clip = float(check_positive(self.clip, "clip"))
-        alpha = float(exact(self.alpha, "alpha"))
-        if alpha < 0:
-            raise ParameterError("The 'alpha' parameter must not be negative.")
+    def _enrol(self, devices: Devices) -> None:
+        if devices.ids is not None:
+            self._seen.update(devices.ids.tolist())
+
+    def _check_parameters(self) -> None:
+        check_positive(self.learning_rate, "learning_rate")
+        check_positive(self.clip, "clip")
+        check_not_negative(self.alpha, "alpha")
+        for name in ("fit_intercept", "average", "shuffle", "progress"):
+            check_flag(getattr(self, name), name)
         self._loss = make_loss(self.loss)
         kind = "margin" if isinstance(self, ClassifierMixin) else "residual"
         if self._loss.kind != kind:
             raise ParameterError(f"The 'loss' parameter must be a loss of the {kind}.")
         self._group_size(1)
-        d = n_columns + bool(self.fit_intercept)
-        self._collector = Vector(
-            d, self.epsilon, self.mechanism, k=self.k, objective=self.objective
-        )
+        check_noise(self.noise)
+        self._new_collector()
+
+    def _new_collector(self) -> Vector:
+        d = self.n_features_in_ + bool(self.fit_intercept)
+        return Vector(d, self.epsilon, self.mechanism, k=self.k, objective=self.objective)
+
+    def _begin(self) -> None:
+        """Charge the release, and start from the zero model."""
+        learning_rate, alpha, clip = float(self.learning_rate), float(self.alpha), float(self.clip)
+        collector = self._new_collector()
         source = check_noise(self.noise)
+        self._release = collector.open(source)
+        self._collector = collector
         self._server = Server.start(
-            d,
+            collector.d,
             learning_rate=learning_rate,
             alpha=alpha,
             clip=clip,
@@ -139,7 +158,6 @@ class _LDPFedSGD(BaseEstimator):
         self._seen: set[Any] = set()
         self.history_ = History()
         self._private = source.private
-        self._release = self._collector.open(source)
 
     def _group_size(self, n: int) -> int:
         if self.group_size is None:
@@ -188,7 +206,7 @@ class _LDPFedSGD(BaseEstimator):
 
     def _scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
-        data = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        data = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32])
         # In the dtype of the data: a product of two dtypes would copy all of them.
         return np.asarray(data @ self.coef_.astype(data.dtype), np.float64) + self.intercept_
 
@@ -305,6 +323,7 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
         )  # fmt: skip
         self.classes = classes
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None, validation: Any = None) -> LDPFedSGDClassifier:
         """Run all rounds over the devices.
 
@@ -318,7 +337,7 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
         validation : tuple (X, y), optional
             Public data to measure the model on in every round.
         """
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32])
         self.classes_, signs = binary_labels(y, self.classes)
         self._fit(X, signs, users, validation)
         return self
@@ -336,7 +355,7 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
             Needed in the first call, unless a parameter of the learner.
         """
         first = getattr(self, "_server", None) is None
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=first)
+        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32], reset=first)
         if first:
             known = self.classes if classes is None else classes
             if known is None:
@@ -424,9 +443,10 @@ average, shuffle, random_state, noise, progress
             fit_intercept, average, shuffle, random_state, noise, progress,
         )  # fmt: skip
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any, users: Any = None, validation: Any = None) -> LDPFedSGDRegressor:
         """Run all rounds over the devices; parameters as for `LDPFedSGDClassifier.fit`."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
+        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
         self._fit(X, np.asarray(y, np.float64), users, validation)
         return self
 
@@ -435,7 +455,7 @@ average, shuffle, random_state, noise, progress
     ) -> LDPFedSGDRegressor:
         """One round with new devices; parameters as for `fit`. Users seen before are refused."""
         first = getattr(self, "_server", None) is None
-        X, y = validate_data(
+        X, y = check_fit_data(
             self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=first
         )
         self._partial_fit(X, np.asarray(y, np.float64), users, validation)

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
+from dpcore._checks import check_choice, check_index, check_instance, check_random_state
 from dpcore.cluster import kmeans, nearest_center
 from dpcore.learners.label_proportions import LabelProportionClassifier
 from dpcore.series import Bins
@@ -100,12 +101,26 @@ def make_baseline(
     n_clusters, n_init, random_state
         Of those that cluster.
 
+    Privacy
+    -------
+    None: models are fitted to raw rows. Neither they nor what they predict may leave the node.
+
+    Cost
+    ----
+    Nothing is computed before `fit`. There "centroid" and "supervised" run `dpcore.cluster.kmeans`
+    with n_init starts, "knn" keeps all rows, and the other two make one pass at most.
+
     Examples
     --------
     >>> from dpcore.series import Bins
     >>> make_baseline("majority", Bins((0, 1, 2))).fit([[0], [1], [2]], [0, 1, 1]).predict([[0]])
     array([1])
     """
+    check_choice(name, "name", BASELINES)
+    check_instance(bins, "bins", Bins)
+    check_index(n_clusters, "n_clusters", least=1)
+    check_index(n_init, "n_init", least=1)
+    check_random_state(random_state)
     if name == "majority":
         return DummyClassifier(strategy="most_frequent")
     if name == "persistence":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,23 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_choice, check_index
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_executor,
+    check_flag,
+    check_index,
+    check_instance,
+    check_list,
+    check_name,
+    check_positive,
+)
 from dpcore._parallel import get_num_threads
 from dpcore._release import check_noise
 from dpcore.accounting import PureEvent
-from dpcore.errors import ParameterError
+from dpcore.errors import DataError, ParameterError
+from dpcore.labeling import EXACT_LIMIT
+from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.label_baselines import BASELINES, make_baseline
 from dpcore.learners.label_nodes import (
     NodeId,
@@ -26,6 +39,7 @@ from dpcore.learners.label_nodes import (
     label_scheme,
     network_privacy,
     node_seeds,
+    run_job,
 )
 from dpcore.learners.label_rules import suggest_parameters
 from dpcore.noise import Noise
@@ -36,7 +50,7 @@ from dpcore.proportions import (
     paper_proportions,
     release_label_counts,
 )
-from dpcore.series import Bins, align, check_neighbours, windows
+from dpcore.series import Bins, align, check_neighbours, check_node_ids, windows
 
 __all__ = ["LabelProportionNetwork", "SentMessage"]
 
@@ -181,6 +195,7 @@ class LabelProportionNetwork(BaseEstimator):
         self.random_state = random_state
         self.cache = cache
 
+    @all_or_nothing("_register")
     def fit(
         self,
         series: npt.ArrayLike,
@@ -188,11 +203,15 @@ class LabelProportionNetwork(BaseEstimator):
         *,
         node_ids: Sequence[NodeId] | None = None,
         labelled: npt.ArrayLike | None = None,
+        executor: Any = None,
     ) -> LabelProportionNetwork:
-        """Build the windows, exchange tables and train all nodes; parameters as for `build`."""
-        return (
-            self.build(series, neighbours, node_ids=node_ids, labelled=labelled).exchange().train()
-        )
+        """Build the windows, exchange tables and train all nodes.
+
+        Parameters as for `build` and `train`.
+        """
+        check_executor(executor)
+        built = self.build(series, neighbours, node_ids=node_ids, labelled=labelled)
+        return built.exchange().train(executor=executor)
 
     def build(
         self,
@@ -215,25 +234,30 @@ class LabelProportionNetwork(BaseEstimator):
         labelled : array_like of bool, shape (n_nodes,), optional
             Nodes that know labels of their own; the others send nothing and rely on neighbours.
         """
-        x = np.asarray(series, dtype=np.float64)
-        if x.ndim != 2 or x.shape[1] == 0:
+        x = check_array(series, "series", dimensions=2)
+        if x.shape[1] == 0:
             raise ParameterError("The 'series' parameter must have the shape (n_times, n_nodes).")
+        if np.isinf(x).any():
+            raise DataError("The 'series' parameter must hold finite numbers or NaN.")
         n_nodes = x.shape[1]
-        check_choice(self.own, "own", ("exact", "noisy", "none"))
-        check_choice(self.model, "model", ("proportions", *BASELINES))
-        bins = [self.bins] * n_nodes if isinstance(self.bins, Bins) else list(self.bins)
+        self._check_parameters()
+        given = self.bins
+        listed = [given] * n_nodes if isinstance(given, Bins) else check_list(given, "bins")
+        bins = [check_instance(each, "bins", Bins) for each in listed]
         if len(bins) != n_nodes or len({each.n_labels for each in bins}) != 1:
             raise ParameterError("The 'bins' parameter must be as many, with one number of labels.")
-        ids = list(range(n_nodes)) if node_ids is None else list(node_ids)
-        if len(ids) != n_nodes or len(set(ids)) != n_nodes:
-            raise ParameterError("The 'node_ids' parameter must name every node, each once.")
-        known = np.ones(n_nodes, np.bool_) if labelled is None else np.asarray(labelled, np.bool_)
+        ids = check_node_ids(node_ids, n_nodes)
+        known = np.ones(n_nodes, np.bool_)
+        if labelled is not None:
+            known = check_array(labelled, "labelled", dtype=np.bool_)
         if known.shape != (n_nodes,):
             raise ParameterError("The 'labelled' parameter must have one entry for every node.")
         self._bins, self._ids, self._labelled = bins, ids, known
-        self._neighbours = check_neighbours(neighbours or [[]] * n_nodes, n_nodes)
+        self._neighbours = check_neighbours(neighbours, n_nodes)
         self.n_labels_ = bins[0].n_labels
         self.batch_size_, self.n_clusters_ = self._sizes(len(x))
+        if self.labeling == "exact" and self.n_labels_**self.n_clusters_ > EXACT_LIMIT:
+            raise ParameterError("The 'labeling' parameter 'exact' is for at most 2**26 labelings.")
         self.batches_ = align(x, self.width, self.horizon, self.batch_size_)
         pairs = [windows(x[:, j], self.width, self.horizon) for j in range(n_nodes)]
         rows = self.batches_.rows
@@ -250,6 +274,31 @@ class LabelProportionNetwork(BaseEstimator):
         self._register = getattr(self, "_register", None) or ReleaseRegister()
         self._digest = hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
         return self
+
+    def _check_parameters(self) -> None:
+        """All that `exchange` and `train` will ask for, before anything is drawn."""
+        check_choice(self.own, "own", ("exact", "noisy", "none"))
+        check_choice(self.model, "model", ("proportions", *BASELINES))
+        check_choice(self.adjacency, "adjacency", ("replace", "add-remove"))
+        check_choice(self.labeling, "labeling", ("monotone", "search", "exact", "auto"))
+        check_choice(self.postprocess, "postprocess", ("none", "clip", "simplex"))
+        check_choice(self.vote, "vote", ("median", "majority", "joint"))
+        if self.reproduce is not None:
+            check_choice(self.reproduce, "reproduce", ("paper",))
+        if self.epsilon is not None:
+            check_positive(self.epsilon, "epsilon")
+        for name in ("width", "horizon", "n_starts", "n_init"):
+            check_index(getattr(self, name), name, least=1)
+        for name in ("batch_size", "n_clusters"):
+            if getattr(self, name) is not None:
+                check_index(getattr(self, name), name, least=1)
+        for name in ("smoothing", "random_state"):
+            check_index(getattr(self, name), name)
+        check_flag(self.exchange_tables, "exchange_tables")
+        check_name(self.period, "period", may_be_empty=True)
+        check_noise(self.noise)
+        if self.cache is not None:
+            check_instance(self.cache, "cache", dict)
 
     def exchange(self) -> LabelProportionNetwork:
         """Draw the tables of all nodes, once, and send them to the neighbours.
@@ -288,7 +337,6 @@ class LabelProportionNetwork(BaseEstimator):
         """What node j sends; notes what it costs."""
         counts, sizes = self._counts[j], self.batches_.sizes
         if self.reproduce is not None:
-            check_choice(self.reproduce, "reproduce", ("paper",))
             epsilon = 0.0 if self.epsilon is None else self.epsilon
             stream = source.stream("paper", self._ids[j])
             return np.asarray(paper_proportions(counts, epsilon=epsilon, noise=stream)).tobytes()
@@ -309,7 +357,11 @@ class LabelProportionNetwork(BaseEstimator):
         return message.to_bytes()
 
     def train(
-        self, batches: npt.ArrayLike | None = None, *, nodes: Sequence[int] | None = None
+        self,
+        batches: npt.ArrayLike | None = None,
+        *,
+        nodes: Sequence[int] | None = None,
+        executor: Any = None,
     ) -> LabelProportionNetwork:
         """Fit the model of every node, nodes in parallel.
 
@@ -319,28 +371,34 @@ class LabelProportionNetwork(BaseEstimator):
             Batches to train on; all by default. Tables are cut to them, not drawn again.
         nodes : sequence of int, optional
             Nodes to train; the others only send. All by default.
+        executor : object with a method map, optional
+            Where to fit the nodes, such as `dpcore.interop.dask.Workers` or an executor of
+            `concurrent.futures`; threads of this process by default. It changes no bit. Tables
+            were drawn here before: only windows and tables are sent. `cache` is not used then.
         """
         check_is_fitted(self, "messages_")
         n_batches = self.batches_.n_batches
-        chosen = np.ones(n_batches, np.bool_) if batches is None else np.asarray(batches, np.bool_)
+        chosen = np.ones(n_batches, np.bool_)
+        if batches is not None:
+            chosen = check_array(batches, "batches", dtype=np.bool_)
         if chosen.shape != (n_batches,) or not chosen.any():
             raise ParameterError("The 'batches' parameter must choose among the batches.")
         rows = chosen[self.batches_.batch]
         numbers = (np.cumsum(chosen) - 1)[self.batches_.batch[rows]]
         tables = [self._decode(j) for j in range(len(self._ids))]
 
-        def fit_one(j: int) -> Any:
+        def job(j: int) -> Callable[[], Any] | None:
+            """The work of node j on nothing but its own data: it can be sent elsewhere."""
             X = self._features[j][rows]
             if self.model != "proportions":
-                return self._fit_baseline(j, X, self.labels_[rows, j])
+                return partial(self._baseline(j).fit, X, self.labels_[rows, j])
             held, own = self._held(j, tables)
             if not held:
                 return None
-            targets = np.stack(held)[:, chosen]
             task = NodeTask(
                 self._ids[j],
                 X,
-                targets,
+                np.stack(held)[:, chosen],
                 numbers,
                 own,
                 self.random_state,
@@ -350,12 +408,16 @@ class LabelProportionNetwork(BaseEstimator):
                 vote=self.vote,
                 n_init=self.n_init,
             )
-            return fit_node(task, self.cache)
+            return partial(fit_node, task, self.cache if executor is None else None)
 
         n_nodes = len(self._ids)
         trained = range(n_nodes) if nodes is None else [range(n_nodes)[j] for j in nodes]
+        if executor is None:
+            models = self._over(lambda j: run_job(job(j)), trained)
+        else:
+            models = list(executor.map(run_job, map(job, trained)))
         self.models_: list[Any] = [None] * n_nodes
-        for j, model in zip(trained, self._over(fit_one, trained), strict=True):
+        for j, model in zip(trained, models, strict=True):
             self.models_[j] = model
         return self
 
@@ -391,16 +453,15 @@ class LabelProportionNetwork(BaseEstimator):
             held += [table for table in received if table is not None]
         return held, own
 
-    def _fit_baseline(self, j: int, X: npt.NDArray[np.float64], y: npt.NDArray[np.int64]) -> Any:
+    def _baseline(self, j: int) -> Any:
         seed = int(node_seeds(self.random_state, self._ids[j]).generate_state(1)[0]) % 2**31
-        model = make_baseline(
+        return make_baseline(
             self.model,
             self._bins[j],
             n_clusters=self.n_clusters_,
             n_init=self.n_init,
             random_state=seed,
         )
-        return model.fit(X, y)
 
     def predict(self, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
         """Predicted labels of rows of `batches_`, shape (n_rows, n_nodes); -1 without a model.
@@ -411,9 +472,7 @@ class LabelProportionNetwork(BaseEstimator):
             All rows by default.
         """
         check_is_fitted(self, "models_")
-        chosen = (
-            np.ones(len(self.labels_), np.bool_) if rows is None else np.asarray(rows, np.bool_)
-        )
+        chosen = self._rows(rows)
         out = np.full((int(chosen.sum()), len(self._ids)), -1, np.int64)
 
         def predict_one(j: int) -> None:
@@ -426,16 +485,21 @@ class LabelProportionNetwork(BaseEstimator):
     def score(self, rows: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
         """Accuracy of each node on the rows, measured with true labels: not private."""
         predicted = self.predict(rows)
-        truth = self.labels_ if rows is None else self.labels_[np.asarray(rows, np.bool_)]
+        truth = self.labels_[self._rows(rows)]
         accuracy: npt.NDArray[np.float64] = (predicted == truth).mean(axis=0)
         return accuracy
 
+    def _rows(self, rows: npt.ArrayLike | None) -> npt.NDArray[np.bool_]:
+        if rows is None:
+            return np.ones(len(self.labels_), np.bool_)
+        chosen = check_array(rows, "rows", dtype=np.bool_)
+        if chosen.shape != (len(self.labels_),) or not chosen.any():
+            raise ParameterError("The 'rows' parameter must choose among the rows.")
+        return chosen
+
     def _sizes(self, n_times: int) -> tuple[int, int]:
         if self.batch_size is not None and self.n_clusters is not None:
-            return (
-                check_index(self.batch_size, "batch_size", least=1),
-                check_index(self.n_clusters, "n_clusters", least=1),
-            )
+            return self.batch_size, self.n_clusters
         n_rows = n_times - self.width + 1 - self.horizon
         size, k = suggest_parameters(n_rows, self.n_labels_, self.epsilon, self.adjacency)
         return self.batch_size or size, self.n_clusters or k

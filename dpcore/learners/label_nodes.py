@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ __all__ = [
     "label_scheme",
     "network_privacy",
     "node_seeds",
+    "run_job",
 ]
 
 NodeId = int | str
@@ -96,6 +98,11 @@ def fit_node(
     model.n_features_in_ = task.X.shape[1]
     seeds = node_seeds(task.random_state, task.node)
     return model._fit_arrays(task.X, task.targets, task.batch, seeds, cache)
+
+
+def run_job(job: Callable[[], Any] | None) -> Any:
+    """The model that a job makes; None for a node that has nothing to learn from."""
+    return None if job is None else job()
 
 
 def node_seeds(random_state: int, node: NodeId) -> np.random.SeedSequence:

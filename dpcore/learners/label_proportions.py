@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,29 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import (
     assert_all_finite,
     check_is_fitted,
-    check_random_state,
     column_or_1d,
-    validate_data,
 )
 
-from dpcore._checks import check_choice, check_index
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_flag,
+    check_index,
+    check_labels,
+    check_members,
+    check_not_negative,
+    check_random_state,
+)
 from dpcore.accounting import Privacy
 from dpcore.cluster import Clustering, kmeans, nearest_center
 from dpcore.errors import DataError, ParameterError
 from dpcore.labeling import cluster_shares, label_clusters
+from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.proportions import LabelCounts, label_counts
 
 __all__ = ["LabelProportionClassifier", "vote_table"]
 
+_MOST_BATCHES = 1 << 31
 _NOT_COVERED = (
     "everything: the model is a function of the rows it was fitted to and must stay with who holds "
     "them; what was received from others is as private as they made it",
@@ -142,6 +152,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         self.standardize = standardize
         self.random_state = random_state
 
+    @all_or_nothing()
     def fit(self, X: Any, proportions: Any, batches: Any = None) -> LabelProportionClassifier:
         """Cluster the rows and label the clusters.
 
@@ -156,17 +167,37 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         batches : array_like of int, shape (n_rows,), optional
             Batch of each row, numbered from 0. Without it every row is a batch of its own.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = check_fit_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         if proportions is None:
             raise ValueError(
                 "requires y to be passed, but the target y is None: give 'proportions'."
             )
-        batch = np.arange(len(X)) if batches is None else np.asarray(batches)
-        if batch.shape != (len(X),) or batch.dtype.kind not in "iu":
+        self._check_parameters()
+        generator = check_random_state(self.random_state)
+        batch = np.arange(len(X))
+        if batches is not None:
+            batch = check_members(batches, "batches", _MOST_BATCHES)
+        if batch.shape != (len(X),):
             raise ParameterError("The 'batches' parameter must be integers, one for every row.")
         targets = self._targets(proportions, batch, len(X))
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        if self.own is not None:
+            check_index(self.own, "own", limit=len(targets))
+        seed = generator.randint(0, 2**31 - 1)
         return self._fit_arrays(X, targets, batch, np.random.SeedSequence(int(seed)))
+
+    def _check_parameters(self) -> None:
+        check_choice(self.vote, "vote", ("majority", "median", "joint"))
+        check_choice(self.labeling, "labeling", ("search", "monotone", "exact", "auto"))
+        for name in ("n_clusters", "n_starts", "n_init", "max_iter"):
+            check_index(getattr(self, name), name, least=1)
+        for name in ("batch_weight", "standardize"):
+            check_flag(getattr(self, name), name)
+        check_not_negative(self.tol, "tol")
+        if not callable(self.loss):
+            check_choice(self.loss, "loss", ("squared", "product"))
+        feature = self.order_feature
+        if isinstance(feature, bool) or not isinstance(feature, Integral):
+            raise ParameterError("The 'order_feature' parameter must be the number of a feature.")
 
     def _targets(
         self, proportions: Any, batch: npt.NDArray[Any], n_rows: int
@@ -178,16 +209,22 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
                 table.proportions() if isinstance(table, LabelCounts) else table
                 for table in proportions
             ]
-        values = np.asarray(proportions)
+        try:
+            values = np.asarray(proportions)
+        except (TypeError, ValueError):
+            raise ParameterError("The 'proportions' parameter must be an array.") from None
+        if values.dtype.kind == "c":
+            raise DataError("The 'proportions' parameter must hold real numbers or labels.")
         if values.ndim == 1 or values.shape == (n_rows, 1):
             values = column_or_1d(values, warn=True)
             return self._count_labels(values, batch, n_rows)
-        table = values.astype(np.float64)
+        table = check_array(values, "proportions", finite=True)
         table = table[np.newaxis] if table.ndim == 2 else table
         if table.ndim != 3 or table.shape[1] <= batch.max(initial=-1):
             raise ParameterError("The 'proportions' parameter must have a row for every batch.")
         n_labels = table.shape[2]
-        self.classes_ = np.arange(n_labels) if self.classes is None else np.asarray(self.classes)
+        known = self.classes
+        self.classes_ = np.arange(n_labels) if known is None else check_labels(known, "classes")
         if self.classes_.shape != (n_labels,):
             raise ParameterError("The 'classes' parameter must name every column of proportions.")
         return table
@@ -199,7 +236,8 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if len(y) != n_rows:
             raise ValueError("The 'proportions' parameter must have a label for every row.")
-        self.classes_ = unique_labels(y) if self.classes is None else np.asarray(self.classes)
+        known = self.classes
+        self.classes_ = unique_labels(y) if known is None else check_labels(known, "classes")
         order = np.argsort(self.classes_, kind="stable")
         index = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(order) - 1)
         codes = order[index]
@@ -218,12 +256,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         cache: dict[str, Clustering] | None = None,
     ) -> LabelProportionClassifier:
         """Fit to checked arrays: a function of the first four and of the parameters alone."""
-        check_choice(self.vote, "vote", ("majority", "median", "joint"))
-        check_choice(self.labeling, "labeling", ("search", "monotone", "exact", "auto"))
-        n_tables, n_batches, _ = targets.shape
-        if self.own is not None:
-            check_index(self.own, "own", limit=n_tables)
-        own = self.own
+        n_batches, own = targets.shape[1], self.own
         if self.vote == "joint":
             targets, own = targets.mean(axis=0, keepdims=True), None
         n_clusters = min(check_index(self.n_clusters, "n_clusters", least=1), len(X))
@@ -241,7 +274,11 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
         kept = sizes > 0
         order = None
         if self.labeling == "monotone":
-            feature = range(X.shape[1])[self.order_feature]
+            if not -X.shape[1] <= self.order_feature < X.shape[1]:
+                raise ParameterError(
+                    "The 'order_feature' parameter must be the number of a feature."
+                )
+            feature = self.order_feature
             order = np.argsort(found.centers[:, feature], kind="stable")
         result = label_clusters(
             shares[kept],
@@ -293,7 +330,7 @@ class LabelProportionClassifier(ClassifierMixin, BaseEstimator):
 
     def _cluster(self, X: Any) -> npt.NDArray[np.int32]:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return self._nearest(X)
 
     def _nearest(self, X: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

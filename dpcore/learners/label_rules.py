@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dpcore._checks import check_choice, check_index, check_positive
 
 __all__ = ["suggest_parameters"]
@@ -32,6 +34,10 @@ def suggest_parameters(
     -------
     No data are looked at, so the choice is free. Choosing by accuracy on protected data is not.
 
+    Cost
+    ----
+    At most 13 numbers of clusters are tried, each by doubling the batch size.
+
     Examples
     --------
     >>> suggest_parameters(2971, 5, None), suggest_parameters(2971, 5, 0.1)
@@ -45,7 +51,7 @@ def suggest_parameters(
     clusters = 16
     while True:
         size = 8
-        while n_rows * size < 16 * clusters * scale**2:
+        while size < n_rows and math.sqrt(n_rows * size / (16 * clusters)) < scale:
             size *= 2
         if n_rows >= 4 * clusters * size or clusters <= 2 * n_labels:
             return max(1, min(size, n_rows // 8)), clusters

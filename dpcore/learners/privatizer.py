@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpcore._charge import prepay
-from dpcore._checks import check_positive
+from dpcore._checks import check_array, check_positive
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
-from dpcore.errors import ParameterError
+from dpcore.errors import DataError, ParameterError
+from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.local.tuples import share
 from dpcore.noise import Noise
 
@@ -91,11 +92,12 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.upper = upper
         self.noise = noise
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any = None) -> LocalPrivatizer:
         """Check the parameters against the number of features; nothing is learned from X."""
         from dpcore import local
 
-        validate_data(self, X, dtype=[np.float64, np.float32])
+        check_fit_data(self, X, dtype=[np.float64, np.float32])
         d = self.n_features_in_
         part = share(check_positive(self.epsilon, "epsilon"), d)
         if part < Fraction(1, 1000):
@@ -126,7 +128,7 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             rule.
         """
         check_is_fitted(self)
-        data = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        data = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32])
         source = check_noise(self.noise)
         half = (self._upper - self._lower) / 2
         centre = self._lower + half
@@ -136,11 +138,12 @@ class LocalPrivatizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return source.mark((drawn * half + centre).astype(data.dtype))
 
     def _bounds(self, name: str, d: int) -> npt.NDArray[np.float64]:
+        given = getattr(self, name)
         try:
-            bounds = np.asarray(getattr(self, name), dtype=np.float64)
-        except (TypeError, ValueError):
-            bounds = np.array(np.nan)
-        if bounds.shape not in ((), (d,)) or not np.isfinite(bounds).all():
+            bounds = check_array(given, name, finite=True)
+        except (ParameterError, DataError):
+            bounds = np.empty((0, 0))
+        if bounds.shape not in ((), (d,)) or isinstance(given, bool):
             raise ParameterError(
                 f"The '{name}' parameter must be a finite number, or one for every feature."
             )

@@ -21,9 +21,10 @@ from dpcore._charge import open_release
 from dpcore._checks import check_positive, exact, round_down
 from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
-from dpcore._release import check_noise, check_start, finish
+from dpcore._release import check_noise, check_out, check_start, finish
 from dpcore.errors import DataError, ParameterError, WireFormatError
 from dpcore.local import continuous
+from dpcore.local.export import table_bytes
 from dpcore.local.tables import RowTable, local_event
 from dpcore.noise import Noise
 from dpcore_ext.encode import Rows
@@ -41,6 +42,14 @@ class Estimate:
 
     The error covers both the noise of the mechanism and the spread of the values, so intervals are
     for the mean of the population that the devices were drawn from.
+
+    Privacy
+    -------
+    Post-processing of the reports: free.
+
+    Cost
+    ----
+    Three numbers, however many reports there were.
     """
 
     mean: float
@@ -152,7 +161,12 @@ class Mechanism(ABC):
         return self.table.worst_case_variance() * self._half_width**2
 
     def encode(
-        self, x: npt.ArrayLike, *, noise: Noise | None = None, start: int = 0
+        self,
+        x: npt.ArrayLike,
+        *,
+        noise: Noise | None = None,
+        start: int = 0,
+        out: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]:
         """Randomise values into output codes: what a device sends.
 
@@ -164,6 +178,8 @@ class Mechanism(ABC):
             Source of randomness; a secure one by default.
         start : int
             Index of the first value in the release.
+        out : ndarray, optional
+            Where to put the codes.
 
         Returns
         -------
@@ -182,8 +198,8 @@ class Mechanism(ABC):
         data = _numbers(x)
         source = check_noise(noise)
         first = check_start(start, data.size)
-        key = open_release(source, self.event, "local", self._fingerprint)
-        codes, rows = np.empty(data.shape, self._dtype), self._rows
+        codes, rows = check_out(out, data.shape, self._dtype), self._rows
+        key = open_release(source, self.event, *self._address)
         flat, flat_codes = data.reshape(-1), codes.reshape(-1)
         for_ranges(
             lambda begin, end: rows.encode(
@@ -191,7 +207,7 @@ class Mechanism(ABC):
             ),
             flat.size,
         )
-        return finish(codes, source)  # type: ignore[no-any-return]
+        return finish(codes, source, out)  # type: ignore[no-any-return]
 
     def decode(self, codes: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The values that codes stand for: unbiased for what was encoded, within the bounds."""
@@ -231,6 +247,26 @@ class Mechanism(ABC):
         """The codes of a message that this mechanism packed; refuses all others."""
         return self._checked_codes(self._own(message).codes(), WireFormatError)
 
+    def to_table(self) -> bytes:
+        """The mechanism for a device that runs the C core without Python: see dpcore/device.h.
+
+        Public: holds the parameters and the probabilities, and no key.
+
+        Examples
+        --------
+        >>> from dpcore import local
+        >>> len(local.Duchi(1.0).to_table())
+        184
+        """
+        return table_bytes(
+            self._rows,
+            kind=self.kind,
+            n_outputs=self.n_outputs,
+            epsilon=self.epsilon,
+            bounds=(self.lower, self.upper),
+            digest=self._digest,
+        )
+
     def estimate(self, codes: npt.ArrayLike | bytes | wire.Message) -> Estimate:
         """Mean of the encoded values, from codes or straight from a packed message.
 
@@ -257,15 +293,18 @@ class Mechanism(ABC):
             counts = self._own(codes).counts()
             if counts[self.n_outputs :].any():
                 raise WireFormatError(_FOREIGN_CODES)
-            counts = counts[: self.n_outputs]
-        else:
-            flat = self._checked_codes(codes).reshape(-1)
-            table = np.zeros(1 << (8 * flat.itemsize), np.uint64)
-            count_codes(flat, table)
-            counts = table[: self.n_outputs].astype(np.int64)
-        return self._estimate_counts(counts)
+            return self._estimate_counts(counts[: self.n_outputs])
+        return self._estimate_counts(self.count(codes))
+
+    def count(self, codes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """How often each code occurs, by their numbers; counts of parts add up."""
+        flat = self._checked_codes(codes).reshape(-1)
+        table = np.zeros(1 << (8 * flat.itemsize), np.uint64)
+        count_codes(flat, table)
+        return table[: self.n_outputs].astype(np.int64)
 
     def _estimate_counts(self, counts: npt.NDArray[Any]) -> Estimate:
+        """What `estimate` makes of codes that occur so often."""
         n = int(counts.sum())
         if n == 0:
             raise ParameterError("The 'codes' parameter must not be empty.")
@@ -323,6 +362,11 @@ class Mechanism(ABC):
     def _fingerprint(self) -> bytes:
         bounds = struct.pack("<dd", self.lower, self.upper)
         return hashlib.sha256(self._digest + bounds).digest()
+
+    @property
+    def _address(self) -> tuple[str, bytes]:
+        """Purpose and parameters of the noise of `encode`."""
+        return "local", self._fingerprint
 
     def __repr__(self) -> str:
         options = {"epsilon": self.epsilon, "lower": self.lower, "upper": self.upper}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore._charge import prepay
-from dpcore._checks import INDEX_LIMIT, check_index, check_positive
+from dpcore._checks import INDEX_LIMIT, as_array, check_index, check_positive
 from dpcore._events import PureEvent
 from dpcore._laws import ONE, Digits, IntegerTable
 from dpcore._parallel import for_ranges
@@ -112,7 +112,7 @@ class DuchiMulti:
         start : int
             Index of the first device in the release.
         """
-        data = np.asarray(x)
+        data = as_array(x, "x")
         if data.dtype.kind not in "iuf" or data.dtype.itemsize > 8:
             raise ParameterError("The 'x' parameter must be of an integer or float dtype.")
         if data.ndim != 2 or data.shape[1] != self.d or len(data) == 0:
@@ -167,7 +167,7 @@ class DuchiMulti:
         return np.asarray(self.B**2 - np.square(np.asarray(x, dtype=np.float64)))
 
     def _checked(self, codes: npt.ArrayLike) -> npt.NDArray[Any]:
-        array = np.asarray(codes)
+        array = as_array(codes, "codes")
         if array.ndim != 2 or array.shape[1] != self.d or len(array) == 0:
             raise ParameterError("The 'codes' parameter must have d columns and not be empty.")
         if array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) > 1:

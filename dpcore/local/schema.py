@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import exact
+from dpcore._checks import check_list, exact
 from dpcore.errors import DataError, ParameterError
 from dpcore.local.categorical import check_n_categories
 
@@ -22,7 +22,17 @@ MAX_ATTRIBUTES = 1 << 16
 
 @dataclass(frozen=True)
 class Numeric:
-    """A number with public bounds; values outside count as the nearer bound."""
+    """A number with public bounds; values outside count as the nearer bound.
+
+    Privacy
+    -------
+    Name and bounds are public: never computed from the values to be protected. That a value is not
+    finite raises, and is not protected.
+
+    Cost
+    ----
+    Two numbers; to put a column on the scale from -1 to 1 takes one pass and a copy.
+    """
 
     name: str
     lower: float
@@ -56,7 +66,17 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of a public list of categories: strings or integers, or a number n for 0, ..., n - 1."""
+    """One of a public list of categories: strings or integers, or a number n for 0, ..., n - 1.
+
+    Privacy
+    -------
+    Name and categories are public: never collected from the values to be protected. That a value is
+    not on the list raises, and is not protected.
+
+    Cost
+    ----
+    Memory for the list, which is sorted once; then a binary search per value.
+    """
 
     name: str
     categories: int | Sequence[str] | Sequence[int]
@@ -69,10 +89,11 @@ class Categorical:
             labels: Any = range(check_n_categories(given))
             object.__setattr__(self, "categories", int(given))
         else:
-            labels = tuple(i.item() if isinstance(i, np.generic) else i for i in given)
+            items = check_list(given, "categories")
+            labels = tuple(i.item() if isinstance(i, np.generic) else i for i in items)
             kinds = {str if isinstance(item, str) else int for item in labels}
             whole = all(isinstance(i, str | int) and not isinstance(i, bool) for i in labels)
-            if isinstance(given, str) or len(kinds) != 1 or not whole:
+            if len(kinds) != 1 or not whole:
                 raise ParameterError(
                     "The 'categories' parameter must be a list of strings or of integers."
                 )

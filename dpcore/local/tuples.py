@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,15 @@ import numpy.typing as npt
 
 from dpcore import wire
 from dpcore._charge import prepay
-from dpcore._checks import INDEX_LIMIT, check_choice, check_index, check_positive, exact
+from dpcore._checks import (
+    INDEX_LIMIT,
+    as_array,
+    check_choice,
+    check_index,
+    check_name,
+    check_positive,
+    exact,
+)
 from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
 from dpcore._release import check_noise, check_start
@@ -154,6 +162,7 @@ class Tuple:
 
         if len(self.categorical) == self.d:
             return None
+        check_name(name, "mechanism")
         loss, partial = self.epsilon_per_report, self.k < self.d
         if name == "auto":
             name = min(_AUTO, key=lambda n: _score(n, loss, self.objective, partial))
@@ -212,20 +221,41 @@ class Tuple:
         table = self._columns(columns)
         n, source = len(table[0]), check_noise(noise)
         first = check_start(start, n)
-        if (first + n) * self.k > INDEX_LIMIT:
+        return self.encode_numbers(
+            lambda j, a, b: self.schema[j].to_numbers(table[j][a:b]), n, source, first
+        )
+
+    def encode_numbers(
+        self, read: Callable[[int, int, int], npt.NDArray[Any]], n: int, source: Noise, start: int
+    ) -> Reports:
+        """Reports of n records of which read(j, a, b) gives attribute j of those from a to b.
+
+        As `Numeric.to_numbers` and `Categorical.to_numbers` give it.
+        """
+        if (start + n) * self.k > INDEX_LIMIT:
             raise ParameterError("The 'start' parameter must keep all indices times k below 2**62.")
         release = self._release(source)
+        index = np.empty((n, self.k), np.uint8 if self.d <= 256 else np.uint16)
+        code = np.empty((n, self.k), np.uint8 if self._sizes.max() <= 256 else np.uint16)
         step = max(1, _BLOCK // self.d)
-        blocks = [
-            self._encode(release, first + a, [column[a : a + step] for column in table])
-            for a in range(0, n, step)
-        ]
-        whole = Reports.join(blocks)
+        bits: list[dict[int, npt.NDArray[np.uint8]]] = [{} for _ in range(0, n, step)]
+
+        def work(begin: int, end: int) -> None:
+            for i in range(begin, end):
+                a, b = i * step, min(i * step + step, n)
+                numbers = np.empty((b - a, self.d))
+                # All columns are read and checked, whichever were drawn.
+                for j in range(self.d):
+                    numbers[:, j] = read(j, a, b)
+                bits[i] = self._encode(release, start + a, numbers, index[a:b], code[a:b])
+
+        for_ranges(work, len(bits), least=1)
+        joined = {j: np.concatenate([part[j] for part in bits]) for j in self._unary}
         return Reports(
             self,
-            source.mark(whole.index),
-            source.mark(whole.code),
-            {j: source.mark(bits) for j, bits in whole.bits.items()},
+            source.mark(index),
+            source.mark(code),
+            {j: source.mark(own) for j, own in joined.items()},
         )
 
     def _release(self, source: Noise) -> Noise:
@@ -238,23 +268,33 @@ class Tuple:
         """What the reports of one record cost."""
         return local_event("local tuple", Fraction(self.epsilon_per_report), self.k)
 
-    def _encode(self, noise: Noise, start: int, columns: list[npt.NDArray[Any]]) -> Reports:
-        n, k, first = len(columns[0]), self.k, start * self.k
-        # All columns are read and checked, whichever were drawn.
-        numbers = np.column_stack(
-            [a.to_numbers(column) for a, column in zip(self.schema, columns, strict=True)]
-        )
-        index = choose(noise, start, n, self.d, k)
-        values = np.take_along_axis(numbers, index, axis=1)
-        code = np.zeros((n, k), np.uint16)
-        if self.numeric is not None:
-            numeric = self._is_numeric[index]
+    def _encode(
+        self,
+        noise: Noise,
+        start: int,
+        numbers: npt.NDArray[np.float64],
+        index: npt.NDArray[Any],
+        code: npt.NDArray[Any],
+    ) -> dict[int, npt.NDArray[np.uint8]]:
+        """Fills index and code for one block of records; returns the bits of long lists."""
+        n, k, first = len(numbers), self.k, start * self.k
+        if k == self.d:
+            index[:], values, numeric = np.arange(k), numbers, self._is_numeric
+        else:
+            chosen = choose(noise, start, n, self.d, k)
+            index[:], values = chosen, np.take_along_axis(numbers, chosen, axis=1)
+            numeric = self._is_numeric[chosen]
+        if self.numeric is None:
+            code[:] = 0
+        elif not self.categorical:
+            code[:] = self.numeric.encode(values, noise=noise, start=first)
+        else:
             # Slots of categories are encoded as 0 and not used.
             code[:] = self.numeric.encode(values * numeric, noise=noise, start=first)
             code *= numeric
         bits, shifts, flat = {}, {}, code.reshape(-1)
         for j, oracle in self.categorical.items():
-            slots = np.flatnonzero(index.reshape(-1) == j)
+            slots = np.arange(j, n * k, k) if k == self.d else np.flatnonzero(index == j)
             drawn = values.reshape(-1)[slots].astype(np.int64)
             if isinstance(oracle, OUE):
                 own = noise.stream("attribute", j)
@@ -265,9 +305,7 @@ class Tuple:
                 if v not in shifts:
                     shifts[v] = oracle.shifts(noise, first, n * k)
                 flat[slots] = oracle.shifted(drawn, shifts[v][slots])
-        small = np.uint8 if self._sizes.max() <= 256 else np.uint16
-        where = index.astype(np.uint8 if self.d <= 256 else np.uint16)
-        return Reports(self, where, code.astype(small), bits)
+        return bits
 
     def estimate(self, reports: Reports | bytes) -> TupleEstimate:
         """Means and frequencies of all attributes among the devices."""
@@ -276,18 +314,30 @@ class Tuple:
         if not isinstance(reports, Reports) or reports.collector != self:
             raise ParameterError("The 'reports' parameter must be reports of this collector.")
         self._check(reports)
-        n, scale = len(reports), self.d / self.k
         pairs = self._offsets[reports.index] + reports.code
         counts = np.bincount(np.asarray(pairs).reshape(-1), minlength=int(self._sizes.sum()))
+        own = np.split(counts, self._offsets[1:])
+        reported = [int(part.sum()) for part in own]
+        for j, oracle in self._unary.items():
+            own[j] = oracle.supports(reports.bits[j])
+        return self.estimate_counts(own, reported, len(reports))
+
+    def estimate_counts(
+        self, counts: Sequence[npt.NDArray[Any]], reported: Sequence[int], n: int
+    ) -> TupleEstimate:
+        """Means and frequencies from what n devices sent.
+
+        For every attribute, `counts` says how often each code was sent, or each bit was set where
+        the report consists of bits, and `reported` says how many devices reported it.
+        """
         results: dict[str, Estimate | Frequencies] = {}
         for j, attribute in enumerate(self.schema):
-            own = counts[self._offsets[j] : self._offsets[j] + self._sizes[j]]
             oracle = self.categorical.get(j)
             if oracle is not None:
-                supports = oracle.supports(reports.bits[j]) if isinstance(oracle, OUE) else own
-                results[attribute.name] = oracle.debias(supports, int(own.sum()), n, scale)
+                scale = self.d / self.k
+                results[attribute.name] = oracle.debias(counts[j], reported[j], n, scale)
             elif isinstance(attribute, Numeric):
-                results[attribute.name] = self._mean(attribute, own, n)
+                results[attribute.name] = self._mean(attribute, counts[j], n)
         return TupleEstimate(results, n)
 
     def _mean(self, attribute: Numeric, counts: npt.NDArray[Any], n: int) -> Estimate:
@@ -337,9 +387,9 @@ class Tuple:
             names = {attribute.name for attribute in self.schema}
             if set(columns) != names:
                 raise ParameterError("The 'columns' parameter must have the names of the schema.")
-            table = [np.asarray(columns[attribute.name]) for attribute in self.schema]
+            table = [as_array(columns[attribute.name], "columns") for attribute in self.schema]
         else:
-            matrix = np.asarray(columns)
+            matrix = as_array(columns, "columns")
             if matrix.ndim != 2 or matrix.shape[1] != self.d:
                 raise ParameterError(
                     "The 'columns' parameter must have a column for every attribute."

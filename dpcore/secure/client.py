@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import _laws
-from dpcore._checks import check_index
+from dpcore._checks import (
+    check_callable,
+    check_index,
+    check_instance,
+    check_mapping,
+    check_path,
+)
 from dpcore._release import add_noise, check_noise, label
 from dpcore.errors import ParameterError, RefusedError
 from dpcore.noise import Noise
@@ -108,12 +114,17 @@ class Client:
         noise: Noise | None = None,
     ) -> None:
         self.number = check_index(number, "number")
+        check_instance(identity, "identity", Identity)
+        check_mapping(directory, "directory")
+        check_instance(parameters, "parameters", Parameters)
+        if charge is not None:
+            check_callable(charge, "charge")
         if directory.get(self.number) != identity.public:
             raise ParameterError("The 'directory' parameter must hold this client's own key.")
         self.parameters = parameters
         self._identity = identity
         self._directory = directory
-        self._store = None if store is None else Path(store)
+        self._store = None if store is None else check_path(store, "store")
         self._charge = charge
         self._noise = check_noise(noise)
         self._round: Round | None = None

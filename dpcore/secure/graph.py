@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_index, exact
+from dpcore._checks import check_array, check_choice, check_index, exact
 from dpcore.errors import ParameterError
 from dpcore.secure.keys import digest
 from dpcore_ext.rng import Key, keystream
@@ -154,6 +154,15 @@ class GraphSecurity:
     abort_bits : float
         -log2 of a bound on the probability that some client keeps too few holders, when each
         drops out with the given chance, and the round gives no result.
+
+    Privacy
+    -------
+    A calculation with public numbers; no data are read. It holds under the assumptions of
+    `security`.
+
+    Cost
+    ----
+    Four numbers; `security` says what it takes to compute them.
     """
 
     threshold: int
@@ -175,6 +184,14 @@ def _bits(chance: Fraction) -> float:
     if chance == 0:
         return math.inf
     return max(0.0, math.log2(chance.denominator) - math.log2(chance.numerator))
+
+
+def _check_shares(server: str, corrupt: float, dropout: float) -> list[Fraction]:
+    check_choice(server, "server", SERVERS)
+    shares = [exact(corrupt, "corrupt"), exact(dropout, "dropout")]
+    if not all(0 <= share < 1 for share in shares):
+        raise ParameterError("The 'corrupt' and 'dropout' parameters must be fractions below 1.")
+    return shares
 
 
 def security(
@@ -208,12 +225,9 @@ def security(
     """
     n = check_index(n, "n", least=2)
     degree = check_index(degree, "degree", least=1)
-    check_choice(server, "server", SERVERS)
-    shares = [exact(corrupt, "corrupt"), exact(dropout, "dropout")]
-    if not all(0 <= share < 1 for share in shares) or degree >= n:
-        raise ParameterError(
-            "The 'corrupt' and 'dropout' parameters must be fractions, 'degree' less than 'n'."
-        )
+    shares = _check_shares(server, corrupt, dropout)
+    if degree >= n:
+        raise ParameterError("The 'degree' parameter must be less than 'n'.")
     n_corrupt, n_dropped = (math.ceil(round(n * share, 6)) for share in shares)
     holders = degree + 1
     threshold = threshold_of(holders, server)
@@ -241,6 +255,16 @@ def choose_degree(
 ) -> int | None:
     """The least even degree that `security` finds good enough; None where it has to be everybody.
 
+    Privacy
+    -------
+    A calculation with public numbers; no data are read. The degree is good enough under the
+    assumptions of `security`.
+
+    Cost
+    ----
+    One call of `security` for each even degree from 4 to the result, or to n: below a second for
+    10000 clients and the defaults.
+
     Examples
     --------
     >>> choose_degree(30, corrupt=0.4) is None
@@ -248,9 +272,13 @@ def choose_degree(
     >>> 30 < choose_degree(1000, server="curious", corrupt=0.05) < 80
     True
     """
+    n = check_index(n, "n", least=2)
+    least_failure = exact(failure_bits, "failure_bits")
+    least_abort = exact(abort_bits, "abort_bits")
+    _check_shares(server, corrupt, dropout)
     for degree in range(4, n - 1, 2):
         found = security(n, degree, server=server, corrupt=corrupt, dropout=dropout)
-        if found.failure_bits >= failure_bits and found.abort_bits >= abort_bits:
+        if found.failure_bits >= least_failure and found.abort_bits >= least_abort:
             return degree
     return None
 
@@ -269,6 +297,10 @@ def always_connected(graph: npt.NDArray[np.int64], least_honest: int) -> bool:
     least_honest : int
         Threshold - 1 - corrupt neighbours.
 
+    Privacy
+    -------
+    A calculation with the public graph; no data are read.
+
     Cost
     ----
     The eigenvalues of an n x n matrix.
@@ -278,7 +310,11 @@ def always_connected(graph: npt.NDArray[np.int64], least_honest: int) -> bool:
     >>> always_connected(neighbours(b"seed", 300, 80), 40)
     True
     """
+    graph = check_array(graph, "graph", dtype=np.int64, dimensions=2)
+    least_honest = check_index(least_honest, "least_honest")
     n, degree = graph.shape
+    if not graph.size or graph.min() < 0 or graph.max() >= n:
+        raise ParameterError("The 'graph' parameter must hold neighbours from 0 to n - 1.")
     matrix = np.full((n, n), -degree / n)
     np.put_along_axis(matrix, graph, 1 - degree / n, axis=1)
     second = float(np.abs(np.linalg.eigvalsh(matrix)).max()) * (1 + 1e-9)

@@ -48,6 +48,15 @@ def digest(purpose: bytes, *parts: bytes) -> bytes:
 class Identity:
     """A client's long-term Ed25519 key; others know its `public` part from a directory.
 
+    Privacy
+    -------
+    Whoever has the secret can answer in the client's place. Only `export` gives it; without the
+    parameter it comes from the operating system.
+
+    Cost
+    ----
+    One Ed25519 key; 32 bytes for its public part, and 64 for a signature.
+
     Examples
     --------
     >>> len(Identity().public)
@@ -57,8 +66,8 @@ class Identity:
     def __init__(self, secret: bytes | None = None) -> None:
         if secret is None:
             secret = random_key()
-        if len(secret) != KEY_BYTES:
-            raise ParameterError("The 'secret' parameter must be 32 bytes long.")
+        if not isinstance(secret, bytes) or len(secret) != KEY_BYTES:
+            raise ParameterError("The 'secret' parameter must be 32 bytes.")
         self._key = Ed25519PrivateKey.from_private_bytes(secret)
         self.public: bytes = self._key.public_key().public_bytes_raw()
 

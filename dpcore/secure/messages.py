@@ -99,7 +99,10 @@ class Message:
 
         Lengths are compared with the data before they are used.
         """
-        view = memoryview(data)
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise WireFormatError("The message must be contiguous bytes.") from None
         if view.itemsize != 1 or view.ndim != 1 or not view.contiguous:
             raise WireFormatError("The message must be contiguous bytes.")
         if len(view) < _HEADER.size:

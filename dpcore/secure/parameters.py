@@ -18,6 +18,7 @@ from dpcore.secure.ring import FixedPoint
 __all__ = ["LEAST_SURVIVORS", "Parameters"]
 
 LEAST_SURVIVORS = 3  # the sum of two tells each of them the other's vector
+MOST_WORDS = 1 << 40  # of a vector
 _MOST_CLIENTS = 65535  # points of the secret sharing
 _FIXED = struct.Struct("<QBBBQQQQ")
 
@@ -60,6 +61,11 @@ class Parameters:
     Everything here is public. Without noise the sum itself is disclosed exactly: secure aggregation
     hides who contributed what, not what the sum says.
 
+    Cost
+    ----
+    A few operations on integers; nothing is allocated in proportion to the dimension or to the
+    number of clients.
+
     Examples
     --------
     >>> parameters = Parameters(b"demo", dimension=3, bound=1.0, max_clients=10)
@@ -86,7 +92,7 @@ class Parameters:
 
         if not isinstance(self.session, bytes) or not 1 <= len(self.session) <= 255:
             raise ParameterError("The 'session' parameter must be 1 to 255 bytes.")
-        put("dimension", check_index(self.dimension, "dimension", least=1))
+        put("dimension", check_index(self.dimension, "dimension", least=1, limit=MOST_WORDS))
         put("fixed_point", FixedPoint(self.bound, self.fraction_bits, self.ring_bits))
         put("bound", self.fixed_point.bound)
         check_choice(self.server, "server", SERVERS)
@@ -145,6 +151,8 @@ class Parameters:
     @staticmethod
     def from_bytes(data: bytes) -> Parameters:
         """The parameters that `to_bytes` encoded; refuses everything else."""
+        if not isinstance(data, bytes):
+            raise WireFormatError("The message must be bytes.")
         try:
             head = _FIXED.unpack_from(data)
             texts, at = [], _FIXED.size

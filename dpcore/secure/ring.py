@@ -64,10 +64,8 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", check_positive(self.bound, "bound"))
-        bits = check_index(self.fraction_bits, "fraction_bits")
-        if bits > 52:
-            raise ParameterError("The 'fraction_bits' parameter must be an integer from 0 to 52.")
-        if self.ring_bits not in (32, 64):
+        check_index(self.fraction_bits, "fraction_bits", limit=53)
+        if check_index(self.ring_bits, "ring_bits") not in (32, 64):
             raise ParameterError("The 'ring_bits' parameter must be 32 or 64.")
         if not self.holds(1):
             raise ParameterError(
@@ -98,7 +96,7 @@ class FixedPoint:
 
     def sensitivity(self, distance: Any, dimension: int) -> Fraction:
         """An upper bound, in units, of the l2 distance of two encodings of vectors so far apart."""
-        root = math.isqrt(dimension << 64) + 1
+        root = math.isqrt(check_index(dimension, "dimension", least=1) << 64) + 1
         units: Fraction = exact(distance, "distance") * 2**self.fraction_bits
         return units + Fraction(root, 1 << 32)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_index
+from dpcore._checks import check_index, check_instance, check_mapping
 from dpcore.errors import ProtocolError, RoundAbortedError, WireFormatError
 from dpcore.secure import keys, shamir
 from dpcore.secure.keys import Pair
@@ -53,6 +53,15 @@ class Aggregate:
     survivors : tuple of int
         Ids of the clients whose vectors are in the sum.
     round : int
+
+    Privacy
+    -------
+    What the server learns of the vectors: with noise as private as `DistributedGaussian` says,
+    without noise the sum itself. Who survived is not protected.
+
+    Cost
+    ----
+    12 or 16 bytes per coordinate, and a number per survivor.
     """
 
     words: Words
@@ -96,10 +105,10 @@ class Server:
     """
 
     def __init__(self, parameters: Parameters, directory: Mapping[int, bytes], number: int) -> None:
-        self.parameters = parameters
+        self.parameters = check_instance(parameters, "parameters", Parameters)
         self.number = check_index(number, "number", least=1)
         self.stage = STAGES[0]
-        self._directory = directory
+        self._directory = check_mapping(directory, "directory")
         self._context = begin_context(parameters, self.number)
         self._answers: dict[int, Table] = {}
         self._sum: Words = np.zeros(parameters.dimension, parameters.fixed_point.dtype)
@@ -122,6 +131,7 @@ class Server:
             "confirm": (Confirmation, self._take_confirmation),
             "unmask": (Reveal, self._take_reveal),
         }
+        sender = check_index(sender, "sender")
         if self.stage not in kinds:
             raise ProtocolError("The round is over.")
         kind, take = kinds[self.stage]

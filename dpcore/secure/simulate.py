@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_data, check_index
+from dpcore._checks import (
+    check_callable,
+    check_choice,
+    check_data,
+    check_index,
+    check_instance,
+    check_mapping,
+)
 from dpcore._parallel import set_num_threads
 from dpcore._release import check_noise
 from dpcore.errors import ParameterError, RefusedError
@@ -71,13 +78,15 @@ class Cohort:
         charge: Charge | None = None,
         n_jobs: int = 1,
     ) -> None:
-        self.parameters = parameters
-        self.n_clients = check_index(n_clients, "n_clients", least=1)
+        self.parameters = check_instance(parameters, "parameters", Parameters)
+        self.n_clients = check_index(n_clients, "n_clients", least=1, limit=1 << 16)
+        n_jobs = min(check_index(n_jobs, "n_jobs", least=1), self.n_clients)
+        if charge is not None:
+            check_callable(charge, "charge")
         self.last_round = 0
         self._noise = check_noise(noise)
         identities = [Identity() for _ in range(self.n_clients)]
         self._directory = {number: one.public for number, one in enumerate(identities)}
-        n_jobs = min(check_index(n_jobs, "n_jobs", least=1), self.n_clients)
         clients = {
             number: Client(
                 number,
@@ -119,9 +128,11 @@ class Cohort:
             raise ParameterError(
                 "The 'vectors' parameter must have a row for each client, of length 'dimension'."
             )
+        left = {} if dropouts is None else check_mapping(dropouts, "dropouts")
         silent = {stage: set[int]() for stage in _METHODS}
-        for stage, numbers in (dropouts or {}).items():
-            silent[check_choice(stage, "dropouts", _METHODS)] = set(numbers)
+        for stage, numbers in left.items():
+            check_choice(stage, "dropouts", _METHODS)
+            silent[stage] = {check_index(number, "dropouts") for number in numbers}
         self.last_round += 1
         server = Server(self.parameters, self._directory, self.last_round)
         inbox = dict.fromkeys(range(self.n_clients), server.begin())

@@ -211,5 +211,6 @@ def test_the_rule_for_sizes_grows_batches_with_the_noise():
     sizes = [suggest_parameters(2971, 5, epsilon)[0] for epsilon in (None, 1.0, 0.1, 0.02)]
     assert sizes == sorted(sizes)
     assert sizes[0] == 8
+    assert suggest_parameters(2971, 5, 1e-309) == suggest_parameters(2971, 5, 1e-9)
     half = suggest_parameters(2971, 5, 0.1, "add-remove")
     assert half[0] <= suggest_parameters(2971, 5, 0.1)[0]

@@ -23,10 +23,11 @@ from dpcore.secure.rounds import begin_context
 
 
 def refuses(client, call, match, kind=RefusedError):
+    """Whether the client raises and stays as it was."""
     before = client._state
     with pytest.raises(kind, match=match):
         call()
-    assert client._state is before
+    return client._state is before
 
 
 def bits(n, *missing):
@@ -46,7 +47,9 @@ def test_changed_noise_parameters():
     run = Run(5, parameters(noise_sigma=3))
     for weaker in (0, 2.5, 4):
         text = begin(parameters(noise_sigma=weaker))
-        refuses(run.clients[0], lambda text=text: run.clients[0].advertise(text), "noise_sigma")
+        assert refuses(
+            run.clients[0], lambda text=text: run.clients[0].advertise(text), "noise_sigma"
+        )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_changed_noise_parameters():
 def test_any_other_changed_parameter(name, value):
     run = Run(5)
     text = begin(parameters(**{name: value}))
-    refuses(run.clients[0], lambda: run.clients[0].advertise(text), f"'{name}'")
+    assert refuses(run.clients[0], lambda: run.clients[0].advertise(text), f"'{name}'")
 
 
 def test_an_old_or_repeated_round():
@@ -76,14 +79,14 @@ def test_an_old_or_repeated_round():
     client = run.clients[0]
     for number in (0, 1, 6, 7):
         text = begin(run.p, number)
-        refuses(client, lambda text=text: client.advertise(text), "not newer")
+        assert refuses(client, lambda text=text: client.advertise(text), "not newer")
     assert client.advertise(begin(run.p, 8))
 
 
 def test_a_begin_whose_digest_is_of_another_round():
     run = Run(5)
     text = changed(Begin.from_bytes(begin(run.p)), context=begin_context(run.p, 2))
-    refuses(run.clients[0], lambda: run.clients[0].advertise(text), "another round")
+    assert refuses(run.clients[0], lambda: run.clients[0].advertise(text), "another round")
 
 
 # The roster
@@ -98,7 +101,7 @@ def test_too_small_a_set():
     run.step()
     for size in (1, 2, 3):
         text = roster_of(run, entries_of(run)[:size])
-        refuses(run.clients[0], lambda text=text: run.clients[0].share(text), "min_clients")
+        assert refuses(run.clients[0], lambda text=text: run.clients[0].share(text), "min_clients")
 
 
 def test_too_large_a_set():
@@ -106,14 +109,16 @@ def test_too_large_a_set():
     for number, client in run.clients.items():
         run.server.accept(number, client.advertise(run.inbox[number]))
     entries = np.concatenate([run.server._answers[i] for i in range(6)])
-    refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "max_clients")
+    assert refuses(
+        run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "max_clients"
+    )
 
 
 def test_itself_not_in_the_roster():
     run = Run(6)
     run.step()
     text = roster_of(run, entries_of(run)[1:])
-    refuses(run.clients[0], lambda: run.clients[0].share(text), "does not contain")
+    assert refuses(run.clients[0], lambda: run.clients[0].share(text), "does not contain")
 
 
 def test_its_own_keys_changed():
@@ -121,7 +126,9 @@ def test_its_own_keys_changed():
     run.step()
     entries = entries_of(run).copy()
     entries["mask"][0] = np.void(Identity().public)
-    refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "other keys")
+    assert refuses(
+        run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "other keys"
+    )
 
 
 def test_an_unknown_client():
@@ -129,7 +136,9 @@ def test_an_unknown_client():
     run.step()
     entries = entries_of(run).copy()
     entries["id"][4] = 99
-    refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "directory")
+    assert refuses(
+        run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "directory"
+    )
 
 
 @pytest.mark.parametrize("field", ["channel", "mask", "commitment", "signature"])
@@ -139,7 +148,9 @@ def test_a_key_that_its_client_did_not_sign(field):
     run.step()
     entries = entries_of(run).copy()
     entries[field][3] = np.void(bytes(entries.dtype[field].itemsize - 32) + Identity().public)
-    refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "not signed")
+    assert refuses(
+        run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "not signed"
+    )
 
 
 def test_a_signed_key_of_an_earlier_round():
@@ -151,7 +162,7 @@ def test_a_signed_key_of_an_earlier_round():
     entries = entries_of(again).copy()
     entries[3:4] = old
     client = again.clients[0]
-    refuses(client, lambda: client.share(roster_of(again, entries)), "not signed")
+    assert refuses(client, lambda: client.share(roster_of(again, entries)), "not signed")
 
 
 @pytest.mark.parametrize("field", ["channel", "mask"])
@@ -160,7 +171,7 @@ def test_duplicate_keys(field):
     run.step()
     entries = entries_of(run).copy()
     entries[field][2] = entries[field][3]
-    refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "twice")
+    assert refuses(run.clients[0], lambda: run.clients[0].share(roster_of(run, entries)), "twice")
 
 
 def test_duplicate_or_unsorted_clients():
@@ -168,7 +179,7 @@ def test_duplicate_or_unsorted_clients():
     run.step()
     for order in ([0, 1, 2, 3, 3, 4], [1, 0, 2, 3, 4]):
         text = roster_of(run, entries_of(run)[order])
-        refuses(run.clients[0], lambda text=text: run.clients[0].share(text), "once")
+        assert refuses(run.clients[0], lambda text=text: run.clients[0].share(text), "once")
 
 
 def test_a_second_set_for_one_round():
@@ -176,7 +187,7 @@ def test_a_second_set_for_one_round():
     run.step()
     other = roster_of(run, entries_of(run)[:5])
     run.clients[0].share(run.inbox[0])
-    refuses(run.clients[0], lambda: run.clients[0].share(other), "shared")
+    assert refuses(run.clients[0], lambda: run.clients[0].share(other), "shared")
 
 
 # Delivery
@@ -188,8 +199,8 @@ def test_a_second_delivery_is_never_masked():
     delivery = Delivery.from_bytes(run.inbox[0])
     smaller = changed(delivery, members=bits(6, 5), sealed=delivery.sealed[:-1])
     client.mask(run.inbox[0], run.x[0])
-    refuses(client, lambda: client.mask(smaller, run.x[0]), "masked")
-    refuses(client, lambda: client.mask(run.inbox[0], run.x[0]), "masked")
+    assert refuses(client, lambda: client.mask(smaller, run.x[0]), "masked")
+    assert refuses(client, lambda: client.mask(run.inbox[0], run.x[0]), "masked")
 
 
 def test_a_delivery_to_too_few():
@@ -197,13 +208,13 @@ def test_a_delivery_to_too_few():
     client = run.clients[0]
     delivery = Delivery.from_bytes(run.inbox[0])
     few = changed(delivery, members=bits(6, 3, 4, 5), sealed=delivery.sealed[:2])
-    refuses(client, lambda: client.mask(few, run.x[0]), "threshold")
+    assert refuses(client, lambda: client.mask(few, run.x[0]), "threshold")
 
 
 def test_a_delivery_without_itself():
     run = Run(6).until("mask")
     text = changed(Delivery.from_bytes(run.inbox[0]), members=bits(6, 0))
-    refuses(run.clients[0], lambda: run.clients[0].mask(text, run.x[0]), "does not contain")
+    assert refuses(run.clients[0], lambda: run.clients[0].mask(text, run.x[0]), "does not contain")
 
 
 def test_a_delivery_with_missing_or_forged_shares():
@@ -211,11 +222,11 @@ def test_a_delivery_with_missing_or_forged_shares():
     client = run.clients[0]
     delivery = Delivery.from_bytes(run.inbox[0])
     missing = changed(delivery, sealed=delivery.sealed[1:])
-    refuses(client, lambda: client.mask(missing, run.x[0]), "each neighbour")
+    assert refuses(client, lambda: client.mask(missing, run.x[0]), "each neighbour")
     forged = delivery.sealed.copy()
     forged["sealed"][2] = forged["sealed"][3]
     text = changed(delivery, sealed=forged)
-    refuses(client, lambda: client.mask(text, run.x[0]), "sealed share")
+    assert refuses(client, lambda: client.mask(text, run.x[0]), "sealed share")
 
 
 def test_the_replay_of_an_earlier_round():
@@ -223,7 +234,7 @@ def test_the_replay_of_an_earlier_round():
     old = run.inbox[0]
     again = Run(5, run.p, clients=run.clients, number=2).until("mask")
     client = again.clients[0]
-    refuses(client, lambda: client.mask(old, again.x[0]), "another round")
+    assert refuses(client, lambda: client.mask(old, again.x[0]), "another round")
 
 
 def test_an_insufficient_budget():
@@ -241,7 +252,7 @@ def test_an_insufficient_budget():
     assert spent == [(b"test", 1)] * 5
     again = Run(5, run.p, clients=run.clients, number=2).until("mask")
     client = again.clients[0]
-    refuses(client, lambda: client.mask(again.inbox[0], again.x[0]), "budget", NoBudgetError)
+    assert refuses(client, lambda: client.mask(again.inbox[0], again.x[0]), "budget", NoBudgetError)
     assert client.phase == "shared"
 
 
@@ -263,14 +274,14 @@ def test_a_real_ledger_is_charged_once_a_round_and_ends_it(tmp_path):
     third = Run(5, run.p, clients=run.clients, number=3).until("mask")
     client = third.clients[0]
     text = third.inbox[0]
-    refuses(client, lambda: client.mask(text, third.x[0]), "budget", BudgetExceededError)
+    assert refuses(client, lambda: client.mask(text, third.x[0]), "budget", BudgetExceededError)
 
 
 def test_a_vector_of_another_length_is_not_charged():
     spent = []
     run = Run(5, charge=lambda *_: spent.append(1)).until("mask")
     client = run.clients[0]
-    refuses(client, lambda: client.mask(run.inbox[0], np.zeros(3)), "'x'", ParameterError)
+    assert refuses(client, lambda: client.mask(run.inbox[0], np.zeros(3)), "'x'", ParameterError)
     assert not spent
 
 
@@ -284,28 +295,30 @@ def survivors(run, *missing):
 def test_fewer_survivors_than_the_threshold():
     run = Run(6).until("confirm")
     client = run.clients[0]
-    refuses(client, lambda: client.confirm(survivors(run, 3, 4)), "threshold")
+    assert refuses(client, lambda: client.confirm(survivors(run, 3, 4)), "threshold")
     sparse = Run(6, parameters(min_clients=6, min_survivors=6)).until("confirm")
     client = sparse.clients[0]
-    refuses(client, lambda: client.confirm(survivors(sparse, 3)), "threshold")
+    assert refuses(client, lambda: client.confirm(survivors(sparse, 3)), "threshold")
 
 
 def test_survivors_without_itself():
     run = Run(6).until("confirm")
-    refuses(run.clients[0], lambda: run.clients[0].confirm(survivors(run, 0)), "does not contain")
+    assert refuses(
+        run.clients[0], lambda: run.clients[0].confirm(survivors(run, 0)), "does not contain"
+    )
 
 
 def test_survivors_that_never_shared():
     run = Run(6).until("confirm", {"share": [5]})
     text = changed(Survivors.from_bytes(run.inbox[0]), members=bits(6))
-    refuses(run.clients[0], lambda: run.clients[0].confirm(text), "did not share")
+    assert refuses(run.clients[0], lambda: run.clients[0].confirm(text), "did not share")
 
 
 def test_a_second_list_of_survivors():
     run = Run(6).until("confirm")
     client = run.clients[0]
     client.confirm(run.inbox[0])
-    refuses(client, lambda: client.confirm(survivors(run, 5)), "confirmed")
+    assert refuses(client, lambda: client.confirm(survivors(run, 5)), "confirmed")
 
 
 def test_both_kinds_of_share_for_one_client():
@@ -315,8 +328,8 @@ def test_both_kinds_of_share_for_one_client():
     run.until("unmask")
     client.unmask(run.inbox[0])
     assert client.phase == "idle"
-    refuses(client, lambda: client.confirm(second), "idle")
-    refuses(client, lambda: client.unmask(run.inbox[0]), "idle")
+    assert refuses(client, lambda: client.confirm(second), "idle")
+    assert refuses(client, lambda: client.unmask(run.inbox[0]), "idle")
     assert client._state.held == b""
 
 
@@ -325,7 +338,7 @@ def test_survivors_that_too_few_confirm():
     client = run.clients[0]
     message = Confirmations.from_bytes(run.inbox[0])
     few = changed(message, signed=message.signed[: run.p.threshold(6) - 1])
-    refuses(client, lambda: client.unmask(few), "Too few")
+    assert refuses(client, lambda: client.unmask(few), "Too few")
 
 
 def test_confirmations_of_other_survivors():
@@ -344,7 +357,7 @@ def test_confirmations_of_other_survivors():
         signed.append(forged)
     context = run.server._context
     text = Confirmations(1, SERVER, context, np.concatenate(signed)).to_bytes()
-    refuses(run.clients[0], lambda: run.clients[0].unmask(text), "Too few")
+    assert refuses(run.clients[0], lambda: run.clients[0].unmask(text), "Too few")
 
 
 def test_revealed_shares_are_of_one_kind_for_each_client():
@@ -393,7 +406,7 @@ def test_a_restart_never_repeats_a_message(tmp_path):
         reborn = client(0)
         arguments = (inbox, run.x[0]) if stage == "mask" else (inbox,)
         again = partial(getattr(reborn, stage), *arguments)
-        refuses(reborn, again, "This client is|not newer")
+        assert refuses(reborn, again, "This client is|not newer")
 
 
 def test_the_state_is_stored_before_the_answer_leaves(tmp_path):
@@ -402,7 +415,7 @@ def test_the_state_is_stored_before_the_answer_leaves(tmp_path):
     first = run.clients[0]
     folder = tmp_path / "gone"
     client = Client(0, first._identity, run.directory, run.p, store=folder / "0.state")
-    refuses(client, lambda: client.advertise(run.inbox[0]), "No such", FileNotFoundError)
+    assert refuses(client, lambda: client.advertise(run.inbox[0]), "No such", FileNotFoundError)
     folder.mkdir()
     assert client.advertise(run.inbox[0])
     path = folder / "0.state"

@@ -1,0 +1,28 @@
+"""The public modules: tests of documentation and of bad input go through all of them."""
+
+PUBLIC = (
+    "dpcore",
+    "dpcore.accounting",
+    "dpcore.audit",
+    "dpcore.cluster",
+    "dpcore.data",
+    "dpcore.federated",
+    "dpcore.interop.arrow",
+    "dpcore.interop.dask",
+    "dpcore.interop.flower",
+    "dpcore.interop.numba",
+    "dpcore.interop.polars",
+    "dpcore.interop.spark",
+    "dpcore.interop.torch",
+    "dpcore.labeling",
+    "dpcore.learners",
+    "dpcore.learners.forecast",
+    "dpcore.learners.lvq",
+    "dpcore.local",
+    "dpcore.proportions",
+    "dpcore.random",
+    "dpcore.secure",
+    "dpcore.series",
+    "dpcore.tables",
+    "dpcore.wire",
+)
