@@ -246,6 +246,16 @@ def test_the_nearest_window_is_the_one_of_a_plain_search():
         distances = [np.square(x[s : s + 4] - window).sum() for s in range(200 - 4 - 3 + 1)]
         s = int(np.argmin(distances))
         assert np.array_equal(row, x[s + 4 : s + 7].T)
+    # From the steps on both sides of a fold, none of whose windows may be found.
+    steps = np.ones(300, bool)
+    steps[100:200] = False
+    times = np.arange(110, 190)
+    found = nearest_window(x, steps, times, width=4, horizon=3, block=32)
+    known = [s for s in range(300 - 6) if steps[s : s + 7].all()]
+    for row, t in zip(found, times, strict=True):
+        distances = [np.square(x[s : s + 4] - x[t - 3 : t + 1]).sum() for s in known]
+        s = known[int(np.argmin(distances))]
+        assert np.array_equal(row, x[s + 4 : s + 7].T)
 
 
 def test_last_value_and_average_day_by_hand():
@@ -261,7 +271,7 @@ def test_windows_that_do_not_exist_are_refused(change):
     options = {"n_train": 200, "times": [250], **change}
     with pytest.raises(ParameterError):
         nearest_window(np.zeros((300, 2)), **options)
-    with pytest.raises(ParameterError):
+    with pytest.raises(DataError):
         nearest_window(np.full((300, 2), np.nan), 200, [250])
 
 

@@ -252,10 +252,11 @@ def test_twenty_steps_together_are_twenty_steps_apart(dtype, limit):
     for node, model in enumerate(apart):
         for name, weights in model.named_parameters():
             together = getattr(stacked, name)[node]
-            # Adam divides by the size of the gradient: of rounding noise it makes a whole step.
+            # Adam divides by the size of the gradient: of single-precision noise in a gradient near
+            # 0 it makes a whole step, so the last hundredth may differ by a little more there.
             difference = (together - weights).detach().abs()
             assert float(difference.quantile(0.99)) <= limit
-            assert float(difference.max()) <= 50 * limit
+            assert float(difference.max()) <= limit * (50 if dtype is torch.float32 else 1)
 
 
 def test_a_node_is_not_moved_by_its_companions():

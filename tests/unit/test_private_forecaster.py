@@ -88,6 +88,31 @@ def test_the_future_does_not_change_a_forecast(speed, lists, inputs):
     assert not np.array_equal(before[:, 0], after[:, 0])
 
 
+def test_steps_to_train_on_may_be_anywhere(speed):
+    first = forecaster(model="local").fit(speed, n_train=N_TRAIN)
+    same = forecaster(model="local").fit(speed, train_steps=np.arange(len(speed)) < N_TRAIN)
+    assert np.array_equal(first.predict([1400]), same.predict([1400]))
+    inside = np.ones(len(speed), bool)
+    inside[600:700] = False
+    fold = forecaster(model="local", scale=(50.0, 15.0))
+    before = fold.fit(speed, train_steps=inside).predict([650])
+    starts = np.concatenate([fold._train_starts, fold._held_out])
+    for start in starts:
+        assert inside[start : start + 24].all()
+    assert starts.min() == 0
+    assert starts.max() > 700
+    # What lies in the fold does not enter, but for the window that is asked for.
+    changed = speed.copy()
+    changed[600:630] = changed[660:700] = 10.0
+    after = forecaster(model="local", scale=(50.0, 15.0)).fit(changed, train_steps=inside)
+    assert np.array_equal(before, after.predict([650]))
+    for wrong in (inside[:-1], inside.astype(int), np.zeros_like(inside)):
+        with pytest.raises(ParameterError):
+            forecaster(model="local").fit(speed, train_steps=wrong)
+    with pytest.raises(ParameterError):
+        forecaster(model="local").fit(speed, train_steps=inside, n_train=N_TRAIN)
+
+
 def test_nodes_choose_for_themselves_and_errors_follow_the_choice(speed, lists):
     fitted = forecaster(model="gate").fit(speed, lists, n_train=N_TRAIN)
     local, other = (fitted.errors(model=name) for name in ("local", "exchange"))

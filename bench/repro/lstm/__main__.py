@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -13,8 +14,8 @@ import torch
 
 import dpcore
 from bench.repro.lstm import report, run
-from bench.repro.lstm.data import SETS, find, load
-from bench.runner import RESULTS
+from bench.repro.lstm.data import DAY, SETS, SMALL, find, load, simulated_day
+from bench.runner import RESULTS, machine
 
 FOLDER = RESULTS / "lstm"
 
@@ -37,31 +38,45 @@ def measure(name: str, source: Path, target: Path, *, quick: bool) -> dict[str, 
     done = read(target)
     done.setdefault("nodes", city.masked.shape[1])
     done.setdefault("steps", len(city.masked))
+    if name == "sumo_day":
+        done.setdefault("made_by", DAY)
     done.setdefault("cells", {})
     for mode, row in run.cells(name):
         if row in done["cells"].get(mode, {}):
             continue
         found = run.run_cell(city, mode, row, quick=quick)
         done["cells"].setdefault(mode, {})[row] = found
+        done["machine"] = machine(("numpy", "torch"))
+        done["seeds"] = run.SEEDS
         write(target, done)
         print(f"{name}, {mode}, {row}: {found['mse']:.4f} in {found['seconds']} s", flush=True)
     return done
 
 
-def main() -> int:
+def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.repro.lstm", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with the files")
-    parser.add_argument("--quick", action="store_true", help="four weeks, three epochs, indicative")
+    parser.add_argument(
+        "--quick", action="store_true", help="two data sets, four weeks, three epochs"
+    )
     parser.add_argument("--only", choices=tuple(SETS), help="one data set")
     parser.add_argument("--fresh", action="store_true", help="measure recorded cells again")
+    parser.add_argument("--out", type=Path, help=f"by default {FOLDER.name}")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     torch.set_num_threads(options.threads)
     dpcore.set_num_threads(options.threads)
     found = find(options.data)
     if not found:
         sys.exit("no file of a known data set was found")
-    folder = Path("build/lstm-quick") if options.quick else FOLDER
+    if options.quick and options.only is None:
+        found = {name: path for name, path in found.items() if name not in SMALL}
+    elif "sumo_day" not in found and options.only in (None, "sumo_day"):
+        if importlib.util.find_spec("sumo") is None:
+            print("the simulated day is left out: it needs the extra sumo", flush=True)
+        else:
+            found["sumo_day"] = simulated_day(Path("build/sumo_day.npz"))
+    folder: Path = options.out or (FOLDER.with_name("lstm-quick") if options.quick else FOLDER)
     for name, path in found.items():
         if options.only in (None, name):
             target = folder / f"{name}.json"

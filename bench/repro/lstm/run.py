@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import dpcore
-from bench.repro.lstm.data import City
+from bench.repro.lstm.data import SMALL, City, Fold
 from dpcore.learners.forecast import (
     PrivateForecaster,
     average_day,
@@ -17,17 +17,14 @@ from dpcore.learners.forecast import (
     nearest_window,
 )
 from dpcore.learners.forecast.exchange import OWN, UNIFORM
-from dpcore.series import Bins
 
 WIDTH = HORIZON = 12
-SPEED = Bins.relative(80.0, 10)
-COARSE = Bins((0.0, 25.0, 45.0, 60.0, 80.0))
-STRIDES = {"metr_la": 3, "pems_bay": 5}
 OUTAGE_STEPS, OUTAGE_SHARE = 72, 0.25
+SEEDS = {"weights and order": 0, "noise": 5, "outages": 11}
 
 Floats = npt.NDArray[np.float64]
-# Published noise has the scale 1 / epsilon; a replaced reading moves two counts, so that is the
-# honest noise of twice the epsilon.
+# Published noise has the scale 1 / epsilon; a replaced reading moves two counts of each channel, so
+# that is the honest noise of twice the epsilon, times the number of channels.
 PAPER = 2.0
 
 EXCHANGE: dict[str, Any] = {"model": "exchange"}
@@ -35,7 +32,7 @@ FREE = {**EXCHANGE, "epsilon": None}
 COMPAT: dict[str, Any] = {"average": "proportions"}
 LEFT = {**COMPAT, "output_norm": "none"}
 RAW: dict[str, Any] = {"input_norm": "none"}
-EMA: dict[str, Any] = {"bins": COARSE, "smoothing": 0.15}
+EMA: dict[str, Any] = {"bins": "coarse", "smoothing": 0.15}
 ALL_INPUTS = ("neighbours", "own", "clock")
 
 FITS: dict[str, dict[str, dict[str, Any]]] = {
@@ -56,14 +53,14 @@ FITS: dict[str, dict[str, dict[str, Any]]] = {
     "compat": {
         "Local": {"model": "local"},
         "ToDense, no noise": {**FREE, **COMPAT},
-        "ToDense, eps 0.5": {**EXCHANGE, "epsilon": PAPER * 0.5, **COMPAT},
-        "ToDense, eps 0.1": {**EXCHANGE, "epsilon": PAPER * 0.1, **COMPAT},
+        "ToDense, eps 0.5": {**EXCHANGE, "epsilon": 0.5, **COMPAT},
+        "ToDense, eps 0.1": {**EXCHANGE, "epsilon": 0.1, **COMPAT},
     },
     "compat, output left normalised": {
         "Local": {"model": "local", "output_norm": "none"},
         "ToDense, no noise": {**FREE, **LEFT},
-        "ToDense, eps 0.5": {**EXCHANGE, "epsilon": PAPER * 0.5, **LEFT},
-        "ToDense, eps 0.1": {**EXCHANGE, "epsilon": PAPER * 0.1, **LEFT},
+        "ToDense, eps 0.5": {**EXCHANGE, "epsilon": 0.5, **LEFT},
+        "ToDense, eps 0.1": {**EXCHANGE, "epsilon": 0.1, **LEFT},
     },
     "outages": {
         "Local with clock": {"model": "local", "inputs": ("clock",), **RAW},
@@ -75,12 +72,15 @@ FITS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 CURVES = ("Local", "ToDense, no noise", "ToDense, eps 0.5", "ToDense, eps 0.1")
-BASELINES = {"honest": ("persistence", "average day"), "compat": ("kNN", "persistence")}
+BASELINES = {
+    "honest": ("persistence", "average day", "constant"),
+    "compat": ("kNN", "persistence", "constant"),
+}
 
 
 def outages(city: City) -> Floats:
     """The readings of every node lost in blocks of six hours, a quarter of the time, at random."""
-    random = np.random.default_rng(11)
+    random = np.random.default_rng(SEEDS["outages"])
     n_blocks = -(-len(city.masked) // OUTAGE_STEPS)
     lost = random.random((n_blocks, city.masked.shape[1])) < OUTAGE_SHARE
     series = city.masked.copy()
@@ -88,97 +88,159 @@ def outages(city: City) -> Floats:
     return series
 
 
-def test_times(city: City) -> npt.NDArray[np.int64]:
+def test_times(fold: Fold) -> npt.NDArray[np.int64]:
     """Every window of the test part, stride 1, that lies in it with all that it predicts."""
-    return np.arange(city.n_train + WIDTH - 1, len(city.masked) - HORIZON)
+    return np.arange(fold.begin + WIDTH - 1, fold.end - HORIZON)
 
 
 def following(series: Floats, times: npt.NDArray[np.int64]) -> Floats:
-    """What came after each time: (n, n_nodes, horizon)."""
+    """What came after each time: (n, n_nodes, n_channels, horizon)."""
     view = np.lib.stride_tricks.sliding_window_view(series, HORIZON, axis=0)
     return view[times + 1]
 
 
 def summary(error: Floats) -> dict[str, Any]:
-    """Of squared standardised errors (n, n_nodes, horizon), NaN where nothing was read."""
+    """Of squared standardised errors (n, n_nodes, n_channels, horizon), NaN if nothing was read."""
     with np.errstate(invalid="ignore"):
         count = (~np.isnan(error)).sum(axis=0)
         total = np.nansum(error, axis=0)
-    by_node = total.sum(axis=1) / np.maximum(count.sum(axis=1), 1)
-    by_step = total.sum(axis=0) / np.maximum(count.sum(axis=0), 1)
-    return {
+
+    def mean(*axes: int) -> list[float]:
+        return list(total.sum(axis=axes) / np.maximum(count.sum(axis=axes), 1))
+
+    found: dict[str, Any] = {
         "mse": float(total.sum() / count.sum()),
-        "by_step": [round(float(value), 5) for value in by_step],
-        "by_node": [round(float(value), 6) for value in by_node],
+        "by_step": [round(float(value), 5) for value in mean(0, 1)],
+        "by_node": [round(float(value), 6) for value in mean(1, 2)],
     }
+    if error.shape[2] > 1:
+        found["by_channel"] = [round(float(value), 6) for value in mean(0, 2)]
+    return found
 
 
 def baseline(city: City, mode: str, row: str) -> dict[str, Any]:
-    raw = city.zeros if mode.startswith("compat") else city.masked
-    mean, deviation = city.compat_scale if mode.startswith("compat") else city.honest_scale
-    times = test_times(city)
-    z = (raw - mean) / deviation
-    filled = _bridge(z)
-    if row == "kNN":
-        found = nearest_window(filled, city.n_train, times)
-    elif row == "persistence":
-        found = last_value(filled, times)
-    else:
-        found = average_day(z, city.n_train, times)
-    return summary(np.square(found - following(z, times)))
+    compat = mode.startswith("compat")
+    raw = city.zeros if compat else city.masked
+    errors = []
+    for fold in city.folds:
+        mean, deviation = city.scale(fold, compat=compat)
+        times = test_times(fold)
+        z = (raw - mean) / deviation
+        flat = z.reshape(len(z), -1)
+        if row == "kNN":
+            found = nearest_window(_bridge(flat), fold.train, times)
+        elif row == "persistence":
+            found = last_value(_bridge(flat), times)
+        elif row == "constant":
+            found = np.zeros((len(times), flat.shape[1], HORIZON))
+        else:
+            found = average_day(flat, int(fold.train.sum()), times)
+        truth = following(z, times)
+        errors.append(np.square(found.reshape(truth.shape) - truth))
+    return summary(np.concatenate(errors))
 
 
 def fit(city: City, mode: str, row: str, *, quick: bool) -> dict[str, Any]:
-    options = {"bins": SPEED, **FITS[mode][row]}
     compat = mode.startswith("compat")
     raw = city.zeros if compat else city.masked
     if mode == "outages":
         raw = outages(city)
-    scale = city.compat_scale if compat else city.honest_scale
-    forecaster = PrivateForecaster(
-        **options,
-        scale=scale,
-        stride=STRIDES[city.name],
-        n_epochs=3 if quick else 5,
-        noise=dpcore.Noise.insecure(5),
-    )
-    forecaster.fit(raw, city.neighbours, n_train=city.n_train)
-    times = test_times(city)
-    truth = (city.zeros if compat else city.masked) - scale[0]
-    predicted = (forecaster.predict(times) - scale[0]) / scale[1]
-    error = np.square(predicted - following(truth / scale[1], times))
+    parts = [_fit_fold(city, fold, raw, mode, row, quick=quick) for fold in city.folds]
+    error = np.concatenate([part["error"] for part in parts])
     result = summary(error)
-    result["rmse_raw"] = float(np.sqrt(result["mse"]) * scale[1])
-    result["validation"] = [
-        round(float(value), 6) for value in next(iter(forecaster.validation_errors_.values()))
-    ]
-    if forecaster.sources_ is not None:
-        kinds = forecaster.sources_[:, :, 0]
-        result["without_neighbours"] = np.flatnonzero(
-            np.isin(kinds[1:], (OWN, UNIFORM)).mean(axis=0) > 0.5
-        ).tolist()
+    if len(parts) == 1:
+        if error.shape[2] == 1:
+            result["rmse_raw"] = float(np.sqrt(result["mse"]) * parts[0]["scale"][1][0])
+        result["validation"] = parts[0]["validation"]
+    else:
+        result["folds"] = [
+            {"by_node": summary(part["error"])["by_node"], "validation": part["validation"]}
+            for part in parts
+        ]
+    if parts[0]["without_neighbours"] is not None:
+        result["without_neighbours"] = parts[0]["without_neighbours"]
     if mode == "honest" and row in CURVES:
-        node = max(range(len(city.neighbours)), key=lambda j: len(city.neighbours[j]))
-        day = slice(0, 288)
-        result["curve"] = {
-            "node": node,
-            "predicted": _rounded(predicted[day, node, -1] * scale[1] + scale[0]),
-            "truth": _rounded(following(city.masked, times[day])[:, node, -1]),
-        }
+        result["curve"] = _curve(city, parts)
     if mode == "outages":
         blind = np.isnan(raw)
-        gone = np.lib.stride_tricks.sliding_window_view(blind, WIDTH, axis=0).all(axis=2)
+        gone = np.lib.stride_tricks.sliding_window_view(blind, WIDTH, axis=0).all(axis=3)
+        times = np.concatenate([test_times(fold) for fold in city.folds])
         error[~gone[times - WIDTH + 1]] = np.nan
         result["blind"] = summary(error)
     return result
 
 
+def _fit_fold(
+    city: City, fold: Fold, raw: Floats, mode: str, row: str, *, quick: bool
+) -> dict[str, Any]:
+    compat, setting = mode.startswith("compat"), city.setting
+    options = dict(FITS[mode][row])
+    fine = options.pop("bins", "fine") == "fine"
+    if compat and options.get("epsilon") is not None:
+        options["epsilon"] *= PAPER * raw.shape[2]
+    scale = city.scale(fold, compat=compat)
+    forecaster = PrivateForecaster(
+        setting.bins if fine else setting.coarse,
+        **options,
+        scale=scale,
+        stride=setting.stride,
+        batch_size=setting.batch_size,
+        validation=setting.validation,
+        n_epochs=3 if quick else setting.n_epochs,
+        random_state=SEEDS["weights and order"],
+        noise=dpcore.Noise.insecure(SEEDS["noise"]),
+    )
+    forecaster.fit(raw, city.neighbours, train_steps=fold.train)
+    times = test_times(fold)
+    truth = (city.zeros if compat else city.masked) - scale[0]
+    predicted = forecaster.predict(times)
+    standardised = (predicted - scale[0][:, None]) / scale[1][:, None]
+    found = next(iter(forecaster.validation_errors_.values()))
+    alone = None
+    if forecaster.sources_ is not None:
+        kinds = forecaster.sources_[1:, :, 0]
+        alone = np.flatnonzero(np.isin(kinds, (OWN, UNIFORM)).mean(axis=0) > 0.5).tolist()
+    return {
+        "error": np.square(standardised - following(truth / scale[1], times)),
+        "predicted": predicted,
+        "scale": scale,
+        "validation": [round(float(value), 6) for value in found],
+        "without_neighbours": alone,
+    }
+
+
+def _curve(city: City, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last channel, one hour ahead, at the node with most neighbours, for a day."""
+    node = max(range(len(city.neighbours)), key=lambda j: len(city.neighbours[j]))
+    times = np.concatenate([test_times(fold) for fold in city.folds])[:288]
+    predicted = np.concatenate([part["predicted"] for part in parts])[:288, node, -1, -1]
+    curve = {
+        "node": node,
+        "predicted": _rounded(predicted),
+        "truth": _rounded(following(city.masked, times)[:, node, -1, -1]),
+    }
+    if len(parts) > 1:
+        curve["steps"] = (times + HORIZON).tolist()
+    return curve
+
+
 def cells(name: str) -> list[tuple[str, str]]:
-    """Mode and row of everything that is measured on a data set."""
+    """Mode and row of everything that is measured on a data set.
+
+    The small sets have the published rows and the controls. A single day has no average one, and
+    in its stead the mean that readings are standardised by.
+    """
     listed = [(mode, row) for mode, rows in BASELINES.items() for row in rows]
     for mode, rows in FITS.items():
         listed += [(mode, row) for row in rows]
-    return listed
+    if name in SMALL:
+        listed = [
+            (mode, row)
+            for mode, row in listed
+            if mode in ("honest", "compat") and "not normalised" not in row
+        ]
+    left_out = "average day" if name == "sumo_day" else "constant"
+    return [cell for cell in listed if cell[1] != left_out]
 
 
 def run_cell(city: City, mode: str, row: str, *, quick: bool) -> dict[str, Any]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_index
-from dpcore.errors import ParameterError
+from dpcore._checks import INDEX_LIMIT, check_array, check_index, check_members
+from dpcore.errors import DataError, ParameterError
 
 __all__ = ["average_day", "last_value", "nearest_window"]
+
+_MOST_STEPS = 1 << 24
 
 Floats = npt.NDArray[np.float64]
 
 
 def nearest_window(
     series: npt.ArrayLike,
-    n_train: int,
+    n_train: int | npt.NDArray[np.bool_],
     times: npt.ArrayLike,
     *,
     width: int = 12,
@@ -28,8 +30,9 @@ def nearest_window(
     ----------
     series : array_like of shape (n_times, n_nodes)
         Without gaps; standardise first.
-    n_train : int
-        Windows and what followed them are taken from so many first steps.
+    n_train : int or ndarray of bool
+        Windows and what followed them are taken from so many first steps, or from the steps that
+        are True.
     times : array_like of int
         Last step of each window to forecast from.
     block : int
@@ -38,6 +41,10 @@ def nearest_window(
     Returns
     -------
     ndarray of shape (len(times), n_nodes, horizon)
+
+    Privacy
+    -------
+    None: windows of all nodes are compared in one place, and the result consists of raw readings.
 
     Cost
     ----
@@ -51,22 +58,30 @@ def nearest_window(
     >>> bool(np.allclose(found[0, 0], day[61:64, 0]))
     True
     """
-    x = np.ascontiguousarray(series, dtype=np.float32)
+    whole = check_array(series, "series", dimensions=2, finite=True)
+    with np.errstate(over="ignore"):
+        x = np.ascontiguousarray(whole, dtype=np.float32)
+    if not np.isfinite(x).all():
+        raise DataError("The 'series' parameter must hold numbers of single precision.")
+    block = check_index(block, "block", least=1)
     width = check_index(width, "width", least=1)
     horizon = check_index(horizon, "horizon", least=1)
-    ends = np.asarray(times, dtype=np.int64).ravel()
-    n_windows = n_train - width - horizon + 1
-    if x.ndim != 2 or n_windows < 1 or n_train > len(x):
+    ends = check_array(times, "times", dtype=np.int64).ravel()
+    steps = _training_steps(n_train, len(x))
+    reach = width + horizon
+    padded = np.pad(steps, (0, reach))
+    usable = np.asarray(np.lib.stride_tricks.sliding_window_view(padded, reach).all(axis=1))
+    n_windows = int(np.flatnonzero(usable)[-1]) + 1 if usable.any() else 0
+    if n_windows < 1:
         raise ParameterError("The 'n_train' parameter must leave a window to learn from.")
-    if not np.isfinite(x).all():
-        raise ParameterError("The 'series' parameter must hold finite numbers only.")
     if ends.size == 0 or ends.min() < width - 1 or ends.max() >= len(x):
         raise ParameterError("The 'times' parameter must name steps with a window.")
     n_nodes = x.shape[1]
     # A window is `width` consecutive rows of memory: the flat view costs nothing until a block.
     flat = np.lib.stride_tricks.sliding_window_view(x.ravel(), width * n_nodes)[::n_nodes]
     norms = np.square(x).sum(axis=1, dtype=np.float64).cumsum()
-    norms = norms[width - 1 :] - np.concatenate([[0.0], norms[:-width]])
+    norms = np.array(norms[width - 1 :] - np.concatenate([[0.0], norms[:-width]]))
+    norms[~usable[: len(norms)]] = np.inf
     best = np.full(len(ends), np.inf, np.float32)
     nearest = np.zeros(len(ends), np.int64)
     for begin in range(0, n_windows, block):
@@ -81,19 +96,39 @@ def nearest_window(
             closer = value < best[part]
             best[part][closer] = value[closer]
             nearest[part][closer] = place[closer] + begin
-    steps = nearest[:, None] + width + np.arange(horizon)
-    found: Floats = np.asarray(series, dtype=np.float64)[steps].transpose(0, 2, 1)
+    after = nearest[:, None] + width + np.arange(horizon)
+    found: Floats = whole[after].transpose(0, 2, 1)
     return found
+
+
+def _training_steps(n_train: int | npt.NDArray[np.bool_], n_times: int) -> npt.NDArray[np.bool_]:
+    if not isinstance(n_train, np.ndarray):
+        return np.arange(n_times) < check_index(n_train, "n_train", limit=n_times + 1)
+    if n_train.dtype != np.bool_ or n_train.shape != (n_times,):
+        raise ParameterError("The 'n_train' parameter must be a number or a bool for every step.")
+    return n_train
 
 
 def last_value(series: npt.ArrayLike, times: npt.ArrayLike, *, horizon: int = 12) -> Floats:
     """The reading at each time, repeated: (len(times), n_nodes, horizon).
 
+    Privacy
+    -------
+    None: the result consists of raw readings and must not leave the node.
+
+    Cost
+    ----
+    8 bytes for each number of the result; the series is not copied where it is of float64.
+
+    Examples
+    --------
     >>> last_value([[1.0], [2.0]], [1], horizon=3).tolist()
     [[[2.0, 2.0, 2.0]]]
     """
-    x = np.asarray(series, dtype=np.float64)[np.asarray(times, dtype=np.int64)]
-    return np.repeat(x[:, :, None], check_index(horizon, "horizon", least=1), axis=2)
+    x = check_array(series, "series", dimensions=2)
+    steps = check_members(times, "times", len(x))
+    horizon = check_index(horizon, "horizon", least=1, limit=_MOST_STEPS)
+    return np.repeat(x[steps][:, :, None], horizon, axis=2)
 
 
 def average_day(
@@ -108,10 +143,25 @@ def average_day(
 
     Missing readings (NaN) are left out; where all of a time of day are missing, the node's mean.
 
+    Privacy
+    -------
+    None: means of a node's raw readings, which must not leave the node.
+
+    Cost
+    ----
+    One pass over the training part with a copy of it, two tables of steps_per_day by n_nodes, and
+    the result.
+
+    Examples
+    --------
     >>> average_day(np.tile([[1.0], [5.0]], (4, 1)), 4, [5], horizon=2, steps_per_day=2).tolist()
     [[[1.0, 5.0]]]
     """
-    x = np.asarray(series, dtype=np.float64)[:n_train]
+    n_train = check_index(n_train, "n_train", least=1)
+    steps_per_day = check_index(steps_per_day, "steps_per_day", least=1, limit=_MOST_STEPS)
+    horizon = check_index(horizon, "horizon", least=1, limit=_MOST_STEPS)
+    starts = check_members(times, "times", INDEX_LIMIT)
+    x = check_array(series, "series", dimensions=2)[:n_train]
     known = ~np.isnan(x)
     slot = np.arange(len(x)) % steps_per_day
     total = np.zeros((steps_per_day, x.shape[1]))
@@ -120,6 +170,6 @@ def average_day(
     np.add.at(count, slot, known)
     overall = total.sum(axis=0) / np.maximum(count.sum(axis=0), 1)
     mean = np.where(count > 0, total / np.maximum(count, 1), overall)
-    ahead = np.asarray(times, dtype=np.int64)[:, None] + 1 + np.arange(horizon)
+    ahead = starts[:, None] + 1 + np.arange(horizon)
     found: Floats = mean[ahead % steps_per_day].transpose(0, 2, 1)
     return found

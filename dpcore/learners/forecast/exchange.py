@@ -8,20 +8,33 @@ before t.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._checks import check_choice, check_index, check_positive, round_down
-from dpcore._release import check_noise
+from dpcore._batches import reserve_batches
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_executor,
+    check_index,
+    check_instance,
+    check_list,
+    check_name,
+    check_positive,
+    round_down,
+)
+from dpcore._checks import exact as fraction
+from dpcore._release import check_noise, check_portable
 from dpcore.accounting import PureEvent
 from dpcore.errors import ParameterError
 from dpcore.noise import Noise
-from dpcore.proportions import release_label_counts
-from dpcore.series import Bins
+from dpcore.proportions import label_counts_event, release_label_counts
+from dpcore.series import Bins, check_neighbours, check_node_ids
 
 __all__ = [
     "AGED",
@@ -39,6 +52,8 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
+_SHARD = 16  # nodes that an executor is given at a time
+
 # What a histogram was made of, the worst case of what happened: all neighbours' buckets; a bucket
 # that was older; a neighbour left out; the node's own bucket, without noise; nothing at all.
 FRESH, AGED, PARTIAL, OWN, UNIFORM = range(5)
@@ -46,8 +61,6 @@ FRESH, AGED, PARTIAL, OWN, UNIFORM = range(5)
 
 def bucket_counts(series: npt.ArrayLike, bins: Sequence[Bins], length: int) -> npt.NDArray[Any]:
     """Counts (n_buckets, n_nodes, n_channels, n_bins) of the complete buckets of a series.
-
-    Not private: these are the counts that `release_counts` protects.
 
     Parameters
     ----------
@@ -58,15 +71,25 @@ def bucket_counts(series: npt.ArrayLike, bins: Sequence[Bins], length: int) -> n
     length : int
         Steps of a bucket.
 
+    Privacy
+    -------
+    None: these are the counts that `release_counts` protects, and they must not leave the node
+    before.
+
+    Cost
+    ----
+    One pass to label and one to count; some 25 bytes per reading while it runs, and 8 per count.
+
     Examples
     --------
     >>> speed = np.array([3.0, 9.0, 12.0, np.nan, 1.0]).reshape(5, 1, 1)
     >>> bucket_counts(speed, [Bins((0, 10, 20))], 2).tolist()
     [[[[2, 0]]], [[[0, 1]]]]
     """
-    x = np.asarray(series, dtype=np.float64)
+    x = check_array(series, "series", dimensions=3)
+    bins = _check_bins(bins)
     length = check_index(length, "length", least=1)
-    if x.ndim != 3 or len(bins) != x.shape[2]:
+    if not bins or len(bins) != x.shape[2]:
         raise ParameterError("The 'bins' parameter must have one entry for every channel.")
     n_bins = bins[0].n_labels
     if any(each.n_labels != n_bins for each in bins):
@@ -103,6 +126,15 @@ class ReleasedCounts:
     events : tuple of PureEvent
         What it costs a reading: one event for each channel.
     private : bool
+
+    Privacy
+    -------
+    Where `private` is True, what `release_counts` protected: free to be sent and processed further.
+    Where it is False the counts are exact or their noise insecure, and must not leave the nodes.
+
+    Cost
+    ----
+    8 bytes per count and per size; `followed_by` copies both.
     """
 
     counts: npt.NDArray[np.int64]
@@ -130,6 +162,7 @@ def release_counts(
     node_ids: Sequence[int | str] | None = None,
     first: int = 0,
     period: str = "",
+    executor: Any = None,
 ) -> ReleasedCounts:
     """The counts of all nodes with exact integer noise, ready for any number of neighbours.
 
@@ -146,6 +179,11 @@ def release_counts(
         As for `dpcore.proportions.release_label_counts`.
     first : int
         Number of the first bucket on the time axis.
+    executor : object with a method map, optional
+        Where to draw, some nodes at a time, such as `dpcore.interop.dask.Workers` or an executor of
+        `concurrent.futures`. It changes no bit. The noise must be a named stream of
+        `Noise.from_key` then, whose key is sent along; a ledger is charged here, before anything is
+        sent.
 
     Privacy
     -------
@@ -165,33 +203,83 @@ def release_counts(
     >>> sent.counts.shape, [event.epsilon <= 0.5 for event in sent.events]
     ((3, 2, 1, 4), [True])
     """
-    n_nodes, n_channels = counts.shape[1:3]
+    counts = check_array(counts, "counts", dtype=np.int64, dimensions=4)
+    bins, length = _check_bins(bins), check_index(length, "length", least=1)
+    first = check_index(first, "first")
+    check_name(period, "period", may_be_empty=True)
+    check_executor(executor)
+    n_nodes, n_channels, n_bins = counts.shape[1:]
+    if len(bins) != n_channels or any(each.n_labels != n_bins for each in bins):
+        raise ParameterError("The 'bins' parameter must have one entry for every channel.")
+    ids = check_node_ids(node_ids, n_nodes)
     sizes = counts.sum(axis=3)
     if epsilon is None:
         return ReleasedCounts(counts, sizes, (), False)
-    share = check_positive(epsilon, "epsilon") / n_channels
+    share = round_down(check_positive(epsilon, "epsilon") / n_channels)
     source = check_noise(noise)
-    if not source.pinned:
+    if executor is not None:
+        check_portable(source)
+    elif not source.pinned:
         source = source.release("neighbour histograms")
-    ids = range(n_nodes) if node_ids is None else node_ids
-    noisy = np.zeros_like(counts)
+    schemes = [_scheme(bins[f], f, length) for f in range(n_channels)]
+    # Everything is paid for before anything is drawn, here or elsewhere.
+    event = label_counts_event(share)
     events: dict[int, PureEvent] = {}
-    for node, name in enumerate(ids):
-        for f in range(n_channels):
+    for node, f, slots in _drawn(sizes):
+        events[f] = event
+        numbers = (slots + first).tolist()
+        reserve_batches(source, event, numbers, node=ids[node], scheme=schemes[f], period=period)
+    task = partial(_release_nodes, epsilon=share, schemes=schemes, first=first, period=period)
+    step = max(1, n_nodes) if executor is None else _SHARD
+    shards = [
+        _Senders(counts[:, a : a + step], ids[a : a + step], source)
+        for a in range(0, n_nodes, step)
+    ]
+    parts = list(map(task, shards) if executor is None else executor.map(task, shards))
+    return ReleasedCounts(
+        np.concatenate(parts, axis=1), sizes, tuple(events.values()), source.private
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class _Senders:
+    """Counts of some nodes, their names, and the noise: what a release is a function of."""
+
+    counts: npt.NDArray[Any]
+    ids: list[int | str]
+    noise: Noise
+
+
+def _release_nodes(
+    nodes: _Senders, *, epsilon: float, schemes: Sequence[str], first: int, period: str
+) -> npt.NDArray[np.int64]:
+    counts, noise = nodes.counts, nodes.noise.for_ledger(prepaid=True)
+    noisy = np.zeros_like(counts)
+    for node, f, slots in _drawn(counts.sum(axis=3)):
+        message, _ = release_label_counts(
+            counts[slots, node, f],
+            epsilon=epsilon,
+            noise=noise,
+            node=nodes.ids[node],
+            slots=slots + first,
+            scheme=schemes[f],
+            period=period,
+        )
+        noisy[slots, node, f] = message.counts
+    return noisy
+
+
+def _drawn(sizes: npt.NDArray[Any]) -> Iterator[tuple[int, int, npt.NDArray[np.intp]]]:
+    """Nodes, channels, and their buckets that hold readings."""
+    for node in range(sizes.shape[1]):
+        for f in range(sizes.shape[2]):
             slots = np.flatnonzero(sizes[:, node, f])
-            if slots.size == 0:
-                continue
-            message, events[f] = release_label_counts(
-                counts[slots, node, f],
-                epsilon=round_down(share),
-                noise=source,
-                node=name,
-                slots=slots + first,
-                scheme=_scheme(bins[f], f, length),
-                period=period,
-            )
-            noisy[slots, node, f] = message.counts
-    return ReleasedCounts(noisy, sizes, tuple(events.values()), source.private)
+            if slots.size:
+                yield node, f, slots
+
+
+def _check_bins(bins: Sequence[Bins]) -> list[Bins]:
+    return [check_instance(each, "bins", Bins) for each in check_list(bins, "bins")]
 
 
 def _scheme(bins: Bins, channel: int, length: int) -> str:
@@ -207,6 +295,7 @@ def neighbour_histograms(
     average: str = "counts",
     smoothing: float = 1.0,
     max_age: int = 24,
+    executor: Any = None,
 ) -> tuple[Floats, npt.NDArray[np.int8]]:
     """The averaged histogram of every node's neighbours after every bucket.
 
@@ -224,6 +313,8 @@ def neighbour_histograms(
         for the newest alone. Post-processing: it lowers the noise at no cost in privacy.
     max_age : int
         How many buckets old a neighbour's latest may be where newer ones are missing.
+    executor : object with a method map, optional
+        Where to join them, some nodes at a time; see `release_counts`. It changes no bit.
 
     Returns
     -------
@@ -236,22 +327,69 @@ def neighbour_histograms(
     -------
     Post-processing of `sent`, except where a node falls back on its own counts: those histograms
     are not private and must not leave the node.
+
+    Cost
+    ----
+    A few passes over what was sent, and for every node one over the counts of its neighbours;
+    memory for a few copies of what was sent, in float64, and for the result.
     """
     check_choice(average, "average", ("counts", "proportions"))
-    if not 0 < smoothing <= 1:
+    if not 0 < fraction(smoothing, "smoothing") <= 1:
         raise ParameterError("The 'smoothing' parameter must lie in (0, 1].")
     max_age = check_index(max_age, "max_age")
-    counts = _smooth(sent.counts.astype(np.float64), sent.sizes, smoothing)
+    check_executor(executor)
+    check_instance(sent, "sent", ReleasedCounts)
+    neighbours = check_neighbours(neighbours, sent.counts.shape[1])
+    exact = check_array(exact, "exact", dtype=np.int64)
+    if exact.shape != sent.counts.shape:
+        raise ParameterError("The 'exact' parameter must have the shape of what was sent.")
+    task = partial(_join_nodes, average=average, smoothing=smoothing, max_age=max_age)
+    step = max(1, len(neighbours)) if executor is None else _SHARD
+    shards = [
+        _Receivers.among(sent, neighbours[a : a + step], exact[:, a : a + step])
+        for a in range(0, len(neighbours), step)
+    ]
+    parts = list(map(task, shards) if executor is None else executor.map(task, shards))
+    histograms, sources = zip(*parts, strict=True)
+    return np.concatenate(histograms, axis=1), np.concatenate(sources, axis=1)
+
+
+@dataclass(frozen=True, repr=False)
+class _Receivers:
+    """Some nodes: what reached them, from whom each takes it, and their own counts."""
+
+    counts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    neighbours: list[npt.NDArray[np.int64]]
+    exact: npt.NDArray[Any]
+
+    @classmethod
+    def among(
+        cls,
+        sent: ReleasedCounts,
+        neighbours: Sequence[npt.NDArray[np.int64]],
+        exact: npt.NDArray[Any],
+    ) -> _Receivers:
+        senders = np.unique(np.concatenate([np.asarray(names, np.int64) for names in neighbours]))
+        places = [np.searchsorted(senders, names) for names in neighbours]
+        return cls(sent.counts[:, senders], sent.sizes[:, senders], places, exact)
+
+
+def _join_nodes(
+    nodes: _Receivers, *, average: str, smoothing: float, max_age: int
+) -> tuple[Floats, npt.NDArray[np.int8]]:
+    exact = nodes.exact
+    counts = _smooth(nodes.counts.astype(np.float64), nodes.sizes, smoothing)
     if average == "proportions":
         counts = _shares(counts)
-    latest, age = _latest(sent.sizes > 0)
+    latest, age = _latest(nodes.sizes > 0)
     usable = (latest >= 0) & (age <= max_age)
     place = (latest.clip(0), np.arange(latest.shape[1])[:, None], np.arange(latest.shape[2]))
     held = np.where(usable[..., None], counts[place], 0.0) if len(counts) else counts
-    histograms = np.full((len(counts) + 1, *counts.shape[1:]), 1.0 / counts.shape[3])
+    histograms = np.full((len(exact) + 1, *exact.shape[1:]), 1.0 / exact.shape[3])
     sources = np.full(histograms.shape[:3], UNIFORM, np.int8)
     own = own_histograms(exact)
-    for node, names in enumerate(neighbours):
+    for node, names in enumerate(nodes.neighbours):
         n_usable = usable[:, names].sum(axis=1)
         old = (usable[:, names] & (age[:, names] > 0)).any(axis=1)
         kind = np.where(n_usable < len(names), PARTIAL, np.where(old, AGED, FRESH))

@@ -12,9 +12,23 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_choice, check_index
-from dpcore.accounting import Privacy, PureEvent
+from dpcore._charge import ledger_in_force
+from dpcore._checks import (
+    check_array,
+    check_choice,
+    check_executor,
+    check_flag,
+    check_index,
+    check_list,
+    check_name,
+    check_path,
+    check_positive,
+    exact,
+)
+from dpcore._release import check_noise
+from dpcore.accounting import PureEvent
 from dpcore.errors import DataError, ParameterError
+from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.forecast.exchange import (
     ReleasedCounts,
     bucket_counts,
@@ -22,21 +36,18 @@ from dpcore.learners.forecast.exchange import (
     own_histograms,
     release_counts,
 )
+from dpcore.learners.forecast.guarantee import (
+    exchange_privacy,
+    training_privacy,
+    windows_of_a_reading,
+)
 from dpcore.noise import Noise
-from dpcore.series import Bins, check_neighbours
+from dpcore.series import Bins, check_neighbours, check_node_ids
 
 __all__ = ["PrivateForecaster"]
 
 _INPUTS = ("neighbours", "own", "clock")
-_NOT_COVERED = (
-    "weights, predictions, errors and checkpoints of a node, which come from its own readings "
-    "without noise: keep them in the node",
-    "histograms of nodes that fell back on their own bucket, which is exact: see sources_",
-    "mean and deviation by which the series are standardised: give public ones as scale",
-    "which readings are missing, bin edges and who is whose neighbour",
-    "a vehicle or person behind several readings: the loss of g readings is g times epsilon",
-    "other bins or bucket lengths on the same readings: losses add up",
-)
+_CLIP_NORM = 1.0
 
 
 class PrivateForecaster(BaseEstimator):
@@ -70,7 +81,13 @@ class PrivateForecaster(BaseEstimator):
     patience : int, optional
         A node stops after so many epochs without a better validation error, with its best weights.
     clip_norm : float, optional
-        Largest length of the gradient of a node.
+        Largest length of the gradient of a node, or with "dp-sgd" of a single window, 1 by default.
+    train : {"plain", "dp-sgd"}
+        "dp-sgd" trains each node's model so that it may be published: gradients of single windows
+        are clipped and summed with exact Gaussian noise. Only for "local" and "exchange" and
+        without `patience`, which choose by exact errors.
+    train_epsilon, train_delta : float
+        Privacy of the training of one model, for one window of its node.
     scale : tuple of (mean, deviation), optional
         Public numbers, or arrays with one per channel, for standardising. By default they are
         computed over the training part of all nodes.
@@ -106,6 +123,9 @@ class PrivateForecaster(BaseEstimator):
         What each histogram was made of; see `neighbour_histograms`.
     n_train_ : int
     privacy_ : Privacy
+        Of the exchange; of the training where nothing is exchanged and training is private.
+    training_privacy_ : Privacy or None
+        Of each node's weights under "dp-sgd".
 
     Privacy
     -------
@@ -113,6 +133,14 @@ class PrivateForecaster(BaseEstimator):
     sees everything that is sent. Only histograms of disjoint buckets are sent, drawn once for all
     neighbours, for training and for forecasts. Models are trained on raw readings and are not
     private: see `privacy_`.
+
+    With "dp-sgd" the weights of a node are (train_epsilon, train_delta)-DP for one of its training
+    windows, with all that it takes in and predicts, added or removed. That is not one reading:
+    windows overlap, so a reading is in up to (width + horizon) / stride of them, and by group
+    privacy its loss is so many times larger, twice that if it is replaced. `training_privacy_` says
+    how much; only a stride of width + horizon or more keeps the factor at two. A ledger in force is
+    charged once per node; it cannot add losses of windows to those of readings, so "exchange" is
+    refused inside of one. Forecasts take in raw readings and are not covered.
 
     Cost
     ----
@@ -157,6 +185,9 @@ class PrivateForecaster(BaseEstimator):
         validation: float = 0.1,
         patience: int | None = None,
         clip_norm: float | None = None,
+        train: str = "plain",
+        train_epsilon: float = 4.0,
+        train_delta: float = 1e-5,
         scale: tuple[Any, Any] | None = None,
         steps_per_day: int = 288,
         noise: Noise | None = None,
@@ -188,6 +219,9 @@ class PrivateForecaster(BaseEstimator):
         self.validation = validation
         self.patience = patience
         self.clip_norm = clip_norm
+        self.train = train
+        self.train_epsilon = train_epsilon
+        self.train_delta = train_delta
         self.scale = scale
         self.steps_per_day = steps_per_day
         self.noise = noise
@@ -197,13 +231,16 @@ class PrivateForecaster(BaseEstimator):
         self.checkpoint = checkpoint
         self.progress = progress
 
+    @all_or_nothing("_drawn")
     def fit(
         self,
         series: npt.ArrayLike,
         neighbours: Sequence[Any] | None = None,
         *,
         n_train: int | None = None,
+        train_steps: npt.ArrayLike | None = None,
         node_ids: Sequence[int | str] | None = None,
+        executor: Any = None,
     ) -> PrivateForecaster:
         """Release the histograms of the whole series, once, and train on its first part.
 
@@ -216,27 +253,28 @@ class PrivateForecaster(BaseEstimator):
             For each node those whose histograms it receives; none by default.
         n_train : int, optional
             Steps to train on; all by default. Forecasts may be asked for later ones.
+        train_steps : array_like of bool, shape (n_times,), optional
+            The same where they are not the first ones, as for folds: a window is trained on if all
+            of its steps and all that it predicts are among them.
         node_ids : sequence of int or str, optional
             Names that noise and the ledger go by; 0, 1, ... by default.
+        executor : object with a method map, optional
+            Where histograms are drawn and joined, some nodes at a time; see
+            `dpcore.learners.forecast.exchange.release_counts`. It changes no bit.
         """
         from dpcore.learners.forecast.training import read_checkpoint
 
+        check_executor(executor)
         raw = self._check_series(series)
         self._check_options()
         self.n_nodes_, self.n_channels_ = raw.shape[1:]
         self._flat = np.ndim(series) == 2
-        bins = [self.bins] if isinstance(self.bins, Bins) else list(self.bins)
+        bins = [self.bins] if isinstance(self.bins, Bins) else check_list(self.bins, "bins")
         self._bins = bins * self.n_channels_ if len(bins) == 1 else bins
-        self._neighbours = check_neighbours(neighbours or [[]] * self.n_nodes_, self.n_nodes_)
-        self._ids = list(range(self.n_nodes_)) if node_ids is None else list(node_ids)
-        if len(self._ids) != self.n_nodes_ or len(set(self._ids)) != self.n_nodes_:
-            raise ParameterError("The 'node_ids' parameter must name every node, each once.")
-        self.n_train_ = check_index(
-            len(raw) if n_train is None else n_train, "n_train", limit=len(raw) + 1
-        )
-        if self.n_train_ < self.width + self.horizon:
-            raise ParameterError("The 'n_train' parameter must leave a window to train on.")
+        self._neighbours = check_neighbours(neighbours, self.n_nodes_)
+        self._ids = check_node_ids(node_ids, self.n_nodes_)
         self._raw = raw
+        self._set_steps(n_train, train_steps)
         self._set_scale()
         fingerprint = self._fingerprint()
         path = None if self.checkpoint is None else Path(self.checkpoint)
@@ -249,16 +287,16 @@ class PrivateForecaster(BaseEstimator):
             self.sent_ = _from_stored(stored["sent"])
         elif self.model != "local":
             known = self._drawn.get(self._release_name())
-            self.sent_ = self._release(counts, 0) if known is None else known
+            self.sent_ = self._release(counts, 0, executor) if known is None else known
         if self.sent_ is not None:
             self._drawn[self._release_name()] = self.sent_
         self._exact = counts
-        self._join()
+        self._join(executor)
         self._train(path, fingerprint, stored)
-        self.privacy_ = self._privacy()
+        self._say()
         return self
 
-    def extend(self, series: npt.ArrayLike) -> PrivateForecaster:
+    def extend(self, series: npt.ArrayLike, *, executor: Any = None) -> PrivateForecaster:
         """Append readings that follow; buckets that they complete are released, each once."""
         check_is_fitted(self, "models_")
         raw = np.concatenate([self._raw, self._check_series(series)])
@@ -266,13 +304,13 @@ class PrivateForecaster(BaseEstimator):
         first = known * self.bucket
         added = bucket_counts(raw[first:], self._bins, self.bucket)
         if self.sent_ is not None and len(added):
-            self.sent_ = self.sent_.followed_by(self._release(added, known))
+            self.sent_ = self.sent_.followed_by(self._release(added, known, executor))
         self._raw = raw
         self._exact = np.concatenate([self._exact, added])
         if self.sent_ is not None:
             self._drawn[self._release_name()] = self.sent_
-        self._join()
-        self.privacy_ = self._privacy()
+        self._join(executor)
+        self._say()
         return self
 
     def predict(self, times: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
@@ -331,7 +369,7 @@ class PrivateForecaster(BaseEstimator):
         return -float(np.nanmean(self.errors(times)[:, 0]))
 
     def _check_series(self, series: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        raw = np.asarray(series, dtype=np.float64)
+        raw = check_array(series, "series")
         raw = raw[:, :, None] if raw.ndim == 2 else raw
         if raw.ndim != 3 or 0 in raw.shape[1:]:
             raise ParameterError("The 'series' parameter must be times by nodes (by channels).")
@@ -342,30 +380,110 @@ class PrivateForecaster(BaseEstimator):
     def _check_options(self) -> None:
         check_choice(self.model, "model", ("gate", "exchange", "local"))
         check_choice(self.loss_space, "loss_space", ("standardised", "instance"))
-        for name in self.inputs:
+        check_choice(self.average, "average", ("counts", "proportions"))
+        check_choice(self.input_norm, "input_norm", ("instance", "none"))
+        check_choice(self.output_norm, "output_norm", ("instance", "none"))
+        check_choice(self.kernel, "kernel", ("auto", "torch"))
+        for name in check_list(self.inputs, "inputs"):
             check_choice(name, "inputs", _INPUTS)
         for name in ("bucket", "n_epochs", "batch_size", "stride", "width", "horizon"):
             check_index(getattr(self, name), name, least=1)
-        if not 0 <= self.validation < 1:
+        for name in ("hidden", "steps_per_day"):
+            check_index(getattr(self, name), name, least=1)
+        for name in ("max_age", "random_state"):
+            check_index(getattr(self, name), name)
+        if self.patience is not None:
+            check_index(self.patience, "patience", least=1)
+        check_positive(self.learning_rate, "learning_rate")
+        for name in ("epsilon", "clip_norm"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name)
+        if not 0 < exact(self.smoothing, "smoothing") <= 1:
+            raise ParameterError("The 'smoothing' parameter must lie in (0, 1].")
+        check_flag(self.progress, "progress")
+        check_name(self.period, "period", may_be_empty=True)
+        check_noise(self.noise)
+        self._check_device()
+        path = None if self.checkpoint is None else check_path(self.checkpoint, "checkpoint")
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ParameterError("The 'checkpoint' parameter must name a file in a folder.")
+        check_choice(self.train, "train", ("plain", "dp-sgd"))
+        for name in ("train_epsilon", "train_delta"):
+            check_positive(getattr(self, name), name)
+        if self.train == "dp-sgd":
+            self._check_private_training()
+        if not 0 <= exact(self.validation, "validation") < 1:
             raise ParameterError("The 'validation' parameter must lie in [0, 1).")
         if self.validation == 0 and (self.model == "gate" or self.patience is not None):
             raise ParameterError("The 'validation' parameter must be above 0 to choose by it.")
 
+    def _check_device(self) -> None:
+        import torch
+
+        try:
+            torch.empty(0, device=torch.device(check_name(self.device, "device")))
+        except (RuntimeError, AssertionError, NotImplementedError):
+            raise ParameterError("The 'device' parameter must be a device of torch's.") from None
+
+    def _check_private_training(self) -> None:
+        if self.model == "gate" or self.patience is not None:
+            raise ParameterError(
+                "The 'train' parameter must be 'plain' with 'gate' and 'patience', which choose by "
+                "exact errors."
+            )
+        if self.model == "exchange" and ledger_in_force() is not None:
+            raise ParameterError(
+                "The 'train' parameter must be 'plain' for 'exchange' under a ledger: losses of "
+                "windows and of readings do not add up."
+            )
+
+    def _set_steps(self, n_train: int | None, train_steps: npt.ArrayLike | None) -> None:
+        """The steps to train on, and the starts of the windows that lie in them."""
+        steps = np.arange(len(self._raw))
+        if train_steps is None:
+            count = len(steps) if n_train is None else n_train
+            self._in_training = steps < check_index(count, "n_train", limit=len(steps) + 1)
+        else:
+            self._in_training = np.asarray(train_steps)
+            if self._in_training.shape != steps.shape or self._in_training.dtype != np.bool_:
+                raise ParameterError("The 'train_steps' parameter must be a bool for every step.")
+            if n_train is not None:
+                raise ParameterError("The 'train_steps' parameter excludes 'n_train'.")
+        reach = self.width + self.horizon
+        inside = np.pad(self._in_training, (0, reach))
+        windows = np.lib.stride_tricks.sliding_window_view(inside, reach)
+        usable = np.flatnonzero(windows.all(axis=1))
+        border = round(len(usable) * (1 - self.validation))
+        if border == 0:
+            raise ParameterError("The 'n_train' parameter must leave a window to train on.")
+        self._train_starts = usable[: border : self.stride]
+        # Windows nearer than this to the last one share steps with it.
+        held_out = usable[usable >= usable[border - 1] + reach]
+        self._held_out = held_out[:: self.stride]
+        if self.validation > 0 and held_out.size == 0:
+            raise ParameterError("The 'validation' parameter must leave windows to validate on.")
+        self.n_train_ = int(np.flatnonzero(self._in_training)[-1]) + 1
+
     def _set_scale(self) -> None:
         if self.scale is None:
-            part = self._raw[: self.n_train_].reshape(-1, self.n_channels_)
+            part = self._raw[self._in_training].reshape(-1, self.n_channels_)
             if np.isnan(part).all(axis=0).any():
                 raise DataError("The 'series' parameter must hold readings of every channel.")
             mean, deviation = np.nanmean(part, axis=0), np.nanstd(part, axis=0)
         else:
-            shape = (self.n_channels_,)
-            mean, deviation = (np.broadcast_to(np.float64(each), shape) for each in self.scale)
+            sides = [check_array(s, "scale", finite=True) for s in check_list(self.scale, "scale")]
+            if len(sides) != 2 or any(s.shape not in ((), (self.n_channels_,)) for s in sides):
+                raise ParameterError(
+                    "The 'scale' parameter must be a pair of numbers, or one for every channel."
+                )
+            mean, deviation = (np.broadcast_to(side, (self.n_channels_,)) for side in sides)
         self._mean, self._deviation = mean, np.where(deviation > 0, deviation, 1.0)
 
     def _fingerprint(self) -> str:
         """Of everything that the releases and the training are a function of."""
         names = sorted(set(self.get_params()) - {"checkpoint", "progress", "noise", "device"})
         digest = hashlib.sha256(repr([(name, getattr(self, name)) for name in names]).encode())
+        digest.update(self._in_training.tobytes())
         digest.update(
             repr((self.n_train_, self._ids, [n.tolist() for n in self._neighbours])).encode()
         )
@@ -379,13 +497,13 @@ class PrivateForecaster(BaseEstimator):
         digest.update(np.ascontiguousarray(self._raw).tobytes())
         return digest.hexdigest()
 
-    def _release(self, counts: npt.NDArray[Any], first: int) -> ReleasedCounts:
+    def _release(self, counts: npt.NDArray[Any], first: int, executor: Any) -> ReleasedCounts:
         return release_counts(
             counts, self._bins, self.bucket, epsilon=self.epsilon, noise=self.noise,
-            node_ids=self._ids, first=first, period=self.period,
+            node_ids=self._ids, first=first, period=self.period, executor=executor,
         )  # fmt: skip
 
-    def _join(self) -> None:
+    def _join(self, executor: Any) -> None:
         """Tensors of the series and of what every node holds."""
         import torch
 
@@ -408,7 +526,7 @@ class PrivateForecaster(BaseEstimator):
         if self.sent_ is not None:
             histograms, self.sources_ = neighbour_histograms(
                 self.sent_, self._neighbours, self._exact, average=self.average,
-                smoothing=self.smoothing, max_age=self.max_age,
+                smoothing=self.smoothing, max_age=self.max_age, executor=executor,
             )  # fmt: skip
             self._sides["neighbours"] = tensor(histograms)
 
@@ -425,24 +543,24 @@ class PrivateForecaster(BaseEstimator):
 
     def _train(self, path: Path | None, fingerprint: str, stored: dict[str, Any] | None) -> None:
         from dpcore.learners.forecast.model import HistogramLSTM
+        from dpcore.learners.forecast.private_training import private_train
         from dpcore.learners.forecast.training import Options, train, write_checkpoint
 
-        last = self.n_train_ - self.width - self.horizon + 1
-        border = round(last * (1 - self.validation))
-        starts = np.arange(0, border, self.stride)
-        # Windows within this distance of the border share steps with both sides.
-        held_out = np.arange(border + self.width + self.horizon - 1, last, self.stride)
-        if self.validation > 0 and held_out.size == 0:
-            raise ParameterError("The 'validation' parameter must leave windows to validate on.")
+        starts, held_out = self._train_starts, self._held_out
+        clip_norm = None if self.clip_norm is None else float(self.clip_norm)
         options = Options(
-            self.n_epochs, self.batch_size, self.learning_rate, self.loss_space, self.patience,
-            self.clip_norm, self.random_state, self.progress,
+            self.n_epochs, self.batch_size, float(self.learning_rate), self.loss_space,
+            self.patience,
+            _CLIP_NORM if clip_norm is None and self.train == "dp-sgd" else clip_norm,
+            self.random_state, self.progress,
         )  # fmt: skip
         content = stored or {
             "fingerprint": fingerprint,
             "sent": _to_store(self.sent_),
             "models": {},
         }
+        if self.train == "dp-sgd":
+            source = self._pay(fingerprint, content)
         if path is not None and stored is None:
             write_checkpoint(path, content)  # before any training: what was drawn must not be lost
         self.models_, self.histories_, self.validation_errors_ = {}, {}, {}
@@ -459,10 +577,13 @@ class PrivateForecaster(BaseEstimator):
                     content["models"][name] = state
                     write_checkpoint(path, content)
 
-            state = train(
-                model, data, starts, held_out, options, name=name,
-                resume=content["models"].get(name), after_epoch=save,
-            )  # fmt: skip
+            more = {"name": name, "resume": content["models"].get(name), "after_epoch": save}
+            if self.train == "plain":
+                state = train(model, data, starts, held_out, options, **more)
+            else:
+                state = private_train(
+                    model, data, starts, held_out, options, self._budget, source, **more
+                )
             self.models_[name] = model
             self.histories_[name] = np.array(state["losses"])
             if held_out.size:
@@ -473,24 +594,58 @@ class PrivateForecaster(BaseEstimator):
         else:
             self.gate_ = np.full(self.n_nodes_, self.model == "exchange")
 
+    def _pay(self, fingerprint: str, content: dict[str, Any]) -> Noise:
+        """Noise for the training, once a ledger in force has taken its cost for every node.
+
+        A checkpoint keeps that it was paid: a run that goes on from it is the same release.
+        """
+        from dpcore.learners.forecast.private_training import make_budget
+
+        source = check_noise(self.noise)
+        self._budget = make_budget(
+            self.train_epsilon, self.train_delta, len(self._train_starts), self.batch_size,
+            self.n_epochs,
+        )  # fmt: skip
+        ledger = ledger_in_force()
+        if ledger is not None and not content.get("paid"):
+            for node in self._ids:
+                # On a pinned stream the same training draws the same noise, and costs nothing new.
+                name = source.fingerprint("forecast training", fingerprint, self.device, node)
+                with ledger.part("readings", node, self.period):
+                    ledger.admit(source)
+                    ledger.charge(self._budget.event, fingerprint=name if source.pinned else None)
+        content["paid"] = True
+        content["private"] = source.private and content.get("private", True)
+        self._private_training = content["private"]
+        release = source.release("forecast training", fingerprint, self.device)
+        return release.for_ledger(prepaid=True)
+
     def _starts(self, times: npt.ArrayLike | None, ahead: int) -> npt.NDArray[np.int64]:
         """First steps of the windows that end at the given times."""
         limit = len(self._raw) - ahead
         if times is None:
             times = np.arange(self.n_train_ + self.width - 1, len(self._raw) - self.horizon)
-        chosen = np.asarray(times, dtype=np.int64).ravel()
+        chosen = check_array(times, "times", dtype=np.int64).ravel()
         if chosen.size == 0 or chosen.min() < self.width - 1 or chosen.max() >= limit:
             raise ParameterError(
                 "The 'times' parameter must name steps with a window, within range."
             )
         return chosen - (self.width - 1)
 
-    def _privacy(self) -> Privacy:
-        if self.sent_ is None:
-            return Privacy(0.0, 0.0, "reading", "replace", (), _NOT_COVERED)
-        if self.epsilon is None:
-            return Privacy(np.inf, 0.0, "reading", "replace", (), _NOT_COVERED, private=False)
-        return Privacy.of(self.sent_.events, not_covered=_NOT_COVERED, private=self.sent_.private)
+    def _say(self) -> None:
+        trained = self.train == "dp-sgd"
+        self.privacy_ = exchange_privacy(self.sent_, self.epsilon, private_training=trained)
+        self.training_privacy_ = None
+        if trained:
+            exact = "own" in self.inputs or self.model == "exchange"
+            windows = windows_of_a_reading(
+                self.width, self.horizon, self.stride, own_bucket=self.bucket if exact else None
+            )
+            self.training_privacy_ = training_privacy(
+                self._budget.event, self.train_delta, windows, private=self._private_training
+            )
+            if self.sent_ is None:
+                self.privacy_ = self.training_privacy_
 
 
 def _to_store(sent: ReleasedCounts | None) -> dict[str, Any] | None:

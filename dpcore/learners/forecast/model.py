@@ -101,6 +101,9 @@ class HistogramLSTM(torch.nn.Module):
         self.input_norm = check_choice(input_norm, "input_norm", ("instance", "none"))
         self.output_norm = check_choice(output_norm, "output_norm", ("instance", "none"))
         self.kernel = check_choice(kernel, "kernel", ("auto", "torch"))
+        random_state = check_index(random_state, "random_state")
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ParameterError("The 'dtype' parameter must be a floating dtype of torch.")
         nodes = [self._initial(random_state, node) for node in range(self.n_nodes)]
         for name in nodes[0]:
             stacked = torch.from_numpy(np.stack([node[name] for node in nodes])).to(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from dpcore.learners.forecast.model import HistogramLSTM, normalise
 __all__ = [
     "Options",
     "WindowData",
+    "finish_epoch",
+    "first_state",
     "read_checkpoint",
     "squared_errors",
     "train",
@@ -166,13 +169,7 @@ def train(
     optimizer = torch.optim.Adam(
         model.parameters(), lr=options.learning_rate, fused=data.series.device.type == "cpu"
     )
-    state = resume or {
-        "epoch": 0,
-        "losses": [],
-        "best_error": torch.full((data.n_nodes,), torch.inf, dtype=torch.float64),
-        "waited": torch.zeros(data.n_nodes, dtype=torch.int64),
-        "best": {key: value.clone() for key, value in model.state_dict().items()},
-    }
+    state = first_state(model, data) if resume is None else resume
     if resume is not None:
         model.load_state_dict(resume["model"])
         optimizer.load_state_dict(resume["optimizer"])
@@ -192,17 +189,42 @@ def train(
             optimizer.step()
             loss_sum += losses.detach().to("cpu", torch.float64) * len(batch)
         state["losses"].append((loss_sum / len(order)).tolist())
-        if len(validation):
-            _keep_best(model, state, _node_errors(model, data, validation), options.patience)
-        state["epoch"] = epoch + 1
-        state["model"], state["optimizer"] = model.state_dict(), optimizer.state_dict()
-        if options.progress:
-            _report(name, state, options, time.perf_counter() - began)
+        finish_epoch(model, optimizer, data, validation, state, options, name, began)
         if after_epoch is not None:
             after_epoch(state)
     if options.patience is not None and len(validation):
         model.load_state_dict(state["best"])
     return state
+
+
+def first_state(model: HistogramLSTM, data: WindowData) -> dict[str, Any]:
+    """What is known before the first epoch."""
+    return {
+        "epoch": 0,
+        "losses": [],
+        "best_error": torch.full((data.n_nodes,), torch.inf, dtype=torch.float64),
+        "waited": torch.zeros(data.n_nodes, dtype=torch.int64),
+        "best": {key: value.clone() for key, value in model.state_dict().items()},
+    }
+
+
+def finish_epoch(
+    model: HistogramLSTM,
+    optimizer: Any,
+    data: WindowData,
+    validation: npt.NDArray[np.int64],
+    state: dict[str, Any],
+    options: Options,
+    name: str,
+    began: float,
+) -> None:
+    """Bring the state up to the end of an epoch whose losses it holds already."""
+    if len(validation):
+        _keep_best(model, state, _node_errors(model, data, validation), options.patience)
+    state["epoch"] = len(state["losses"])
+    state["model"], state["optimizer"] = model.state_dict(), optimizer.state_dict()
+    if options.progress:
+        _report(name, state, options, time.perf_counter() - began)
 
 
 def _node_errors(model: HistogramLSTM, data: WindowData, starts: npt.NDArray[np.int64]) -> Any:
@@ -248,7 +270,10 @@ def read_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
     """What was written, or None where there is no file; it must be of the same data and options."""
     if not path.exists():
         return None
-    content: dict[str, Any] = torch.load(path, weights_only=True)
-    if content.get("fingerprint") != fingerprint:
+    try:
+        content = torch.load(path, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError):
+        content = None
+    if not isinstance(content, dict) or content.get("fingerprint") != fingerprint:
         raise DataError("The 'checkpoint' parameter must name a file of the same data and options.")
     return content
