@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_choice, check_index, check_positive
+from dpcore._checks import check_choice, check_index, check_positive, check_random_state
 from dpcore.errors import ParameterError
+from dpcore.learners._fitting import check_fit_data
 from dpcore.learners.lvq.descent import scaled_omega
 from dpcore.learners.lvq.kernel import Model, Transfer, distances
 from dpcore.learners.lvq.public import encode_labels, resolve_bounds, resolve_classes
@@ -36,7 +37,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_input(self, X: Any, y: Any, classes: Any, *, reset: bool) -> tuple[Array, Array]:
         """Validated data on the public scale, and positions of the labels."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
+        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
         check_classification_targets(y)
         if reset:
             self.classes_, no_classes = resolve_classes(classes, y, loud=self._is_private)
@@ -52,15 +53,20 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
     def _public_radius(self) -> float | None:
         return None if self.radius is None else float(check_positive(self.radius, "radius"))
 
+    def _moderate(self, name: str) -> float:
+        """A parameter of the descent, whose squares must not overflow once noise was paid for."""
+        value = float(check_positive(getattr(self, name), name))
+        if not 1e-9 <= value <= 1e9:
+            raise ParameterError(f"The '{name}' parameter must lie between 1e-9 and 1e9.")
+        return value
+
     def _clip(self, radius: float) -> float:
-        given = self.clip
-        return self._clip_factor / radius if given is None else float(check_positive(given, "clip"))
+        return self._clip_factor / radius if self.clip is None else self._moderate("clip")
 
     def _rate(self, radius: float) -> float:
-        given = self.learning_rate
-        if given is None:
+        if self.learning_rate is None:
             return self._rate_factor * radius * radius
-        return float(check_positive(given, "learning_rate"))
+        return self._moderate("learning_rate")
 
     def _omega_rate(self, d: int, clip: float) -> float:
         return 0.0
@@ -85,8 +91,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
         return Model(means, codes, omega)
 
     def _generator(self) -> np.random.RandomState:
-        generator: np.random.RandomState = check_random_state(self.random_state)
-        return generator
+        return check_random_state(self.random_state)
 
     def _keep(self, model: Model, start: Start) -> None:
         self._model, self._centre = model, start.centre
@@ -96,7 +101,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _centred(self, X: Any) -> Array:
         check_is_fitted(self)
-        data = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        data = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32])
         unit = self._scale.apply(data)
         unit -= self._centre.astype(unit.dtype)
         return unit
@@ -134,14 +139,14 @@ class MatrixMixin:
     _default_rank = 60
 
     def _omega_rate(self, d: int, clip: float) -> float:
-        given = self.omega_learning_rate  # type: ignore[attr-defined]
-        if given is None:
+        if self.omega_learning_rate is None:  # type: ignore[attr-defined]
             return self._omega_factor * math.sqrt(d) / clip
-        return float(check_positive(given, "omega_learning_rate"))
+        return float(self._moderate("omega_learning_rate"))  # type: ignore[attr-defined]
 
     def _omega_norm(self, d: int) -> float:
-        given = self.omega_norm  # type: ignore[attr-defined]
-        return math.sqrt(d) if given is None else float(check_positive(given, "omega_norm"))
+        if self.omega_norm is None:  # type: ignore[attr-defined]
+            return math.sqrt(d)
+        return float(self._moderate("omega_norm"))  # type: ignore[attr-defined]
 
     def _first_omega(self, d: int, generator: np.random.RandomState) -> Array:
         """The identity, or random directions of a lower rank; never of the data."""

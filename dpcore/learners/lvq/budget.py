@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpcore._checks import check_choice, check_index, check_positive, exact
+from dpcore._gradients import descent_event
 from dpcore.accounting import (
     Event,
-    GaussianEvent,
     Privacy,
     PureEvent,
-    SampledGaussianEvent,
     calibrate_noise,
     compose,
     verify,
@@ -150,14 +149,14 @@ def _plan(
     elif start != "independent":
         for name, part in _gaussian_shares(start, estimate_radius, share).items():
             releases[name] = _ROUND_UP / (mu * math.sqrt(part))
-            events.append(_gaussian_event(f"lvq {name}", releases[name], 1.0, 1))
+            events.append(descent_event(f"lvq {name}", releases[name], 1.0, 1, ADJACENCY))
     if rule == "paper":
         rest = epsilon - sum(e.epsilon for e in events if isinstance(e, PureEvent))
         step = paper_sigma(rest, delta, rate, steps)
-        verify([_gaussian_event("lvq step", step, rate, steps)], rest, delta)
+        verify([descent_event("lvq step", step, rate, steps, ADJACENCY)], rest, delta)
     else:
         step = _step_multiplier(epsilon, delta, tuple(events), rate, steps)
-    events.append(_gaussian_event("lvq step", step, rate, steps))
+    events.append(descent_event("lvq step", step, rate, steps, ADJACENCY))
     verify(events, epsilon, delta)
     return Plan(releases, step, tuple(events), Privacy.of(events, delta))
 
@@ -168,25 +167,6 @@ def _gaussian_shares(start: str, estimate_radius: bool, share: float | None) -> 
     parts = {n: p for n, p in GAUSSIAN_SHARES.items() if estimate_radius or n != "radius"}
     scale = 1.0 if share is None else share / sum(parts.values())
     return {name: part * scale for name, part in parts.items()}
-
-
-def _gaussian_event(mechanism: str, multiplier: float, rate: float, count: int) -> Event:
-    if rate == 1:
-        return GaussianEvent(
-            mechanism=mechanism,
-            noise_multiplier=multiplier,
-            adjacency=ADJACENCY,
-            count=count,
-            law_distance=_LAW_DISTANCE,
-        )
-    return SampledGaussianEvent(
-        mechanism=mechanism,
-        noise_multiplier=multiplier,
-        sampling_rate=rate,
-        adjacency=ADJACENCY,
-        count=count,
-        law_distance=_LAW_DISTANCE,
-    )
 
 
 def _step_multiplier(
@@ -202,7 +182,7 @@ def _step_multiplier(
         return math.sqrt(steps / (mu * mu - before.gaussian)) * _ROUND_UP
 
     def fits(log_multiplier: float) -> bool:
-        event = _gaussian_event("lvq step", math.exp(log_multiplier), rate, steps)
+        event = descent_event("lvq step", math.exp(log_multiplier), rate, steps, ADJACENCY)
         return compose([*start, event]).epsilon(delta) <= epsilon
 
     # The start leaves this much without sampling; sampling can only help.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import random
-from dpcore.central import gaussian
+from dpcore._gradients import noisy_sum
 from dpcore.learners.lvq.kernel import Model, Sums, Transfer, clipped_sums
 from dpcore.noise import Noise
 
@@ -18,8 +17,6 @@ __all__ = ["Schedule", "lbfgs", "noisy_sums", "private_descent", "step", "stocha
 
 Array = npt.NDArray[Any]
 
-# Rounding to the grid may cost this fraction of the clip norm.
-_GRID_COST = 1 / 1024
 _REACH = 2.0  # prototypes stay in this cube
 
 
@@ -52,14 +49,16 @@ class Schedule:
 
 
 def scaled_omega(omega: Array, norm: float) -> Array:
-    """Omega with a Frobenius norm of `norm`; weights of GRLVQ are clamped at 0 before."""
+    """Omega with a Frobenius norm of `norm`, in place; weights of GRLVQ are clamped at 0 before."""
     if omega.ndim == 1:
         omega = np.maximum(omega, 0)
         if not omega.any():
             omega = np.ones_like(omega)
         return np.asarray(omega * (norm * norm / omega.sum()))
     size = float(np.linalg.norm(omega))
-    return np.asarray(omega * (norm / size)) if size > 0 else omega
+    if size > 0:
+        omega *= norm / size
+    return omega
 
 
 def step(model: Model, sums: Sums, schedule: Schedule) -> Model:
@@ -68,28 +67,18 @@ def step(model: Model, sums: Sums, schedule: Schedule) -> Model:
     prototypes = np.clip(moved, -_REACH, _REACH)
     if model.omega is None or sums.omega is None:
         return replace(model, prototypes=prototypes)
-    omega = model.omega - (schedule.omega_rate / schedule.lot) * sums.omega
+    omega = np.multiply(sums.omega, -schedule.omega_rate / schedule.lot)
+    omega += model.omega
     return replace(model, prototypes=prototypes, omega=scaled_omega(omega, schedule.omega_norm))
 
 
 def noisy_sums(sums: Sums, clip: float, multiplier: float, source: Noise) -> Sums:
-    """The sums with exact Gaussian noise on every coordinate, on a grid.
-
-    Privacy
-    -------
-    The Gaussian mechanism with a noise multiplier of at least `multiplier`, for sums of which one
-    record changes at most `clip` in l2: the sensitivity is enlarged by what rounding to the grid
-    can add, and the noise follows it.
-    """
+    """The sums with exact Gaussian noise on every coordinate, on a grid: see `noisy_sum`."""
     parts = [sums.prototypes.ravel()]
     if sums.omega is not None:
         parts.append(sums.omega.ravel())
     flat = np.concatenate(parts)
-    root = math.isqrt(flat.size - 1) + 1
-    unit = 2.0 ** math.floor(math.log2(max(clip * _GRID_COST / root, multiplier * clip / 2**34)))
-    sigma = math.nextafter(multiplier * (clip + root * unit) * (1 + 2.0**-50), math.inf)
-    noisy = gaussian(flat, sensitivity=clip, sigma=sigma, resolution=unit, noise=source, out=flat)
-    values = np.asarray(noisy).view(np.ndarray)
+    values = noisy_sum(flat, clip, multiplier, source)
     split = sums.prototypes.size
     omega = None if sums.omega is None else values[split:].reshape(sums.omega.shape)
     return Sums(values[:split].reshape(sums.prototypes.shape), omega, sums.cost)

@@ -132,21 +132,41 @@ def clipped_sums(
     2048 rows. Nothing of the size rank x n_features exists per row.
     """
     transfer = transfer or Transfer()
-    total = np.zeros(model.prototypes.shape)
-    total_omega = None if model.omega is None else np.zeros(model.omega.shape)
-    cost = 0.0
     aim = clip * (1 - MARGIN[x.dtype.char])
     rows = {None: _euclidean_rows, 1: _diagonal_rows, 2: _matrix_rows}[
         None if model.omega is None else model.omega.ndim
     ]
-    for begin in range(0, len(x), _CHUNK):
+    total = rows(x[:_CHUNK], codes[:_CHUNK], model, aim, transfer)
+    for begin in range(_CHUNK, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
-        sums = rows(x[part], codes[part], model, aim, transfer)
-        total += sums.prototypes
-        cost += sums.cost
-        if total_omega is not None and sums.omega is not None:
-            total_omega += sums.omega
-    return Sums(total, total_omega, cost)
+        total += rows(x[part], codes[part], model, aim, transfer)
+    return total.gradient(model)
+
+
+@dataclass
+class _Moments:
+    """What a chunk adds: H of the formulas above, Z' X or its like for Omega, and the cost."""
+
+    h: Array
+    z: Array | None
+    cost: float
+
+    def __iadd__(self, other: _Moments) -> _Moments:
+        self.h += other.h
+        if self.z is not None:
+            self.z += other.z
+        self.cost += other.cost
+        return self
+
+    def gradient(self, model: Model) -> Sums:
+        """The sums that belong to these moments."""
+        w, omega = model.prototypes, model.omega
+        if omega is None or self.z is None:
+            return Sums(-self.h, None, self.cost)
+        if omega.ndim == 1:
+            return Sums(-self.h * omega, self.z / 2, self.cost)
+        self.z -= self.h.T @ w
+        return Sums(-(self.h @ omega), self.z, self.cost)
 
 
 @dataclass(frozen=True)
@@ -199,7 +219,7 @@ def _rowdot(x: Array, y: Array) -> Array:
 
 def _euclidean_rows(
     x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
-) -> Sums:
+) -> _Moments:
     w = model.prototypes
     rows = np.arange(len(x))
     squares, w_squares = _rowdot(x, x), _rowdot(w, w)
@@ -211,12 +231,12 @@ def _euclidean_rows(
     won = won.clipped(norm, (won.a + won.b) * _rounding(squares, w_squares), aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
-    return Sums(-h, None, won.cost)
+    return _Moments(h, None, won.cost)
 
 
 def _matrix_rows(
     x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
-) -> Sums:
+) -> _Moments:
     w, omega = model.prototypes, model.omega
     assert omega is not None
     y, u = x @ omega.T, w @ omega.T
@@ -227,7 +247,7 @@ def _matrix_rows(
     won = _coefficients(p, m, _rowdot(v_p, v_p), _rowdot(v_m, v_m), transfer)
     if aim < math.inf:
         # H and Z' X lose digits of their own where a prototype is close to the sample.
-        norm, squares = _matrix_norm(x, won, v_p, v_m, model)
+        norm, squares = _matrix_norm(x, y, u, won, v_p, v_m, model)
         w_squares = _rowdot(w, w)
         lost = won.a * np.sqrt(won.d_p) + won.b * np.sqrt(won.d_m)
         lost = lost * _rounding(squares, w_squares)
@@ -239,14 +259,16 @@ def _matrix_rows(
     v_p -= v_m
     weights = won.scatter(len(w))
     h = (weights.T @ y).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * u
-    g_omega = (v_p.T @ x).astype(np.float64) - h.T @ w
-    return Sums(-(h @ omega), g_omega, won.cost)
+    return _Moments(h, (v_p.T @ x).astype(np.float64), won.cost)
 
 
 def _matrix_norm(
-    x: Array, won: _Winners, v_p: Array, v_m: Array, model: Model
+    x: Array, y: Array, u: Array, won: _Winners, v_p: Array, v_m: Array, model: Model
 ) -> tuple[Array, Array]:
-    """Squared norms of the gradients, over prototypes and Omega together, and of the rows."""
+    """Squared norms of the gradients, over prototypes and Omega together, and of the rows.
+
+    y and u are x and the prototypes under Omega, v_p and v_m the differences of their rows.
+    """
     w = model.prototypes
     rows = np.arange(len(x))
     squares, w_gram, xw = _rowdot(x, x), w @ w.T, x @ w.T
@@ -261,24 +283,25 @@ def _matrix_norm(
     outer_pm = won.a * won.b * _rowdot(v_p, v_m) * dd_pm
     # Far from two prototypes that are close to each other, the outer products nearly cancel.
     slack = 4 * _unit(x) * (outer_p + outer_m)
-    norm = a2 * _pulled_back(v_p, model) + b2 * _pulled_back(v_m, model)
-    return norm + outer_p + outer_m - 2 * outer_pm + slack, squares
-
-
-def _pulled_back(v: Array, model: Model) -> Array:
-    """|Omega' v|**2 of every row: through the Gram matrix where that is less work."""
+    norm = outer_p + outer_m - 2 * outer_pm + slack
     omega = model.omega
     assert omega is not None
     rank, d = omega.shape
-    if len(v) * (d - rank) > rank * d:
-        return _rowdot(v @ (omega @ omega.T), v)
-    back = v @ omega
-    return _rowdot(back, back)
+    # |Omega' v|**2: through the Gram matrix where that is less work.
+    if len(x) * (d - rank) > rank * d:
+        gram = omega @ omega.T
+        norm += a2 * _rowdot(v_p @ gram, v_p) + b2 * _rowdot(v_m @ gram, v_m)
+        return norm, squares
+    back, u_back = y @ omega, u @ omega
+    for winner, weight in ((won.p, a2), (won.m, b2)):
+        pulled = back - u_back[winner]
+        norm += weight * _rowdot(pulled, pulled)
+    return norm, squares
 
 
 def _diagonal_rows(
     x: Array, codes: npt.NDArray[np.intp], model: Model, aim: float, transfer: Transfer
-) -> Sums:
+) -> _Moments:
     w, weight = model.prototypes, model.omega
     assert weight is not None
     p, m = _nearest(distances(x, model), codes, model)
@@ -292,8 +315,8 @@ def _diagonal_rows(
     won = won.clipped(norm, lost, aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
-    half = (won.a @ square_p).astype(np.float64) - won.b @ square_m
-    return Sums(-h * weight, half / 2, won.cost)
+    z = (won.a @ square_p).astype(np.float64) - won.b @ square_m
+    return _Moments(h, z, won.cost)
 
 
 def _cancellation(x: Array, squares: Array, w_squares: Array) -> Array:

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from dpcore._checks import check_choice, check_index
+from dpcore._checks import check_choice, check_index, check_positive
 from dpcore.accounting import Privacy
+from dpcore.errors import ParameterError
+from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.lvq.base import MatrixMixin, PrototypeClassifier
 from dpcore.learners.lvq.descent import Schedule, lbfgs, stochastic_descent
 from dpcore.learners.lvq.kernel import clipped_sums
@@ -33,26 +35,33 @@ class _PlainPrototypes(PrototypeClassifier):
 
     _is_private = False
 
+    @all_or_nothing()
     def fit(self, X: Any, y: Any) -> Any:
         """Train on X and y. Nothing here is private."""
         check_choice(self.solver, "solver", ("sgd", "lbfgs"))
         transfer = self._transfer()
+        rate = float(check_positive(self.sampling_rate, "sampling_rate"))
+        if rate > 1:
+            raise ParameterError("The 'sampling_rate' parameter must be at most 1.")
+        clip = math.inf if self.clip is None else float(check_positive(self.clip, "clip"))
+        n_steps = check_index(self.n_steps, "n_steps", least=1)
+        limit = check_index(self.max_iter, "max_iter", least=1)
+        generator, radius = self._generator(), self._public_radius()
+        self._rate(1.0)
         x, codes = self._check_input(X, y, None, reset=True)
-        start = self._means(x, codes)
+        start = self._means(x, codes, radius)
         moved = x - start.centre.astype(x.dtype)
-        generator = self._generator()
         d = x.shape[1]
         model = self._first_model(start, self._first_omega(d, generator), generator)
         if self.solver == "lbfgs":
-            limit = check_index(self.max_iter, "max_iter", least=1)
             model, self.n_iter_ = lbfgs(moved, codes, model, transfer, max_iter=limit)
         else:
             # The private formulas take their clip norm into the length of a step of Omega.
             schedule = Schedule(
-                steps=check_index(self.n_steps, "n_steps", least=1),
-                sampling_rate=float(self.sampling_rate),
-                lot=float(self.sampling_rate) * len(x),
-                clip=math.inf if self.clip is None else float(self.clip),
+                steps=n_steps,
+                sampling_rate=rate,
+                lot=rate * len(x),
+                clip=clip,
                 rate=self._rate(start.radius),
                 omega_rate=self._omega_rate(d, self._clip(start.radius)),
                 omega_norm=self._omega_norm(d),
@@ -65,11 +74,13 @@ class _PlainPrototypes(PrototypeClassifier):
         self.privacy_ = _NOTHING
         return self
 
-    def _means(self, x: npt.NDArray[Any], codes: npt.NDArray[np.intp]) -> Start:
+    def _means(
+        self, x: npt.NDArray[Any], codes: npt.NDArray[np.intp], radius: float | None
+    ) -> Start:
         centre = x.mean(axis=0, dtype=np.float64)
         means = np.array([x[codes == c].mean(axis=0) for c in range(len(self.classes_))]) - centre
         norms = np.linalg.norm(x - centre, axis=1)
-        radius = float(np.median(norms)) if self.radius is None else float(self.radius)
+        radius = float(np.median(norms)) if radius is None else radius
         return Start(centre, means, max(radius, 1e-12), float(len(x)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._checks import check_array, check_labels, check_list
 from dpcore.errors import DataError, ParameterError
 
 __all__ = ["InferredPublicWarning", "Scale", "encode_labels", "resolve_bounds", "resolve_classes"]
@@ -57,9 +58,9 @@ def resolve_bounds(bounds: Any, x: Array, *, loud: bool) -> tuple[Scale, tuple[s
         scale = Scale(x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
         return scale, ("the smallest and the largest value of every feature: 'bounds' was missing",)
     try:
-        lower, upper = (np.asarray(side, dtype=np.float64) for side in bounds)
-        lower, upper = np.broadcast_to(lower, (d,)), np.broadcast_to(upper, (d,))
-    except (TypeError, ValueError):
+        sides = check_list(bounds, "bounds")
+        lower, upper = (np.broadcast_to(check_array(side, "bounds"), (d,)) for side in sides)
+    except ValueError:
         lower, upper = np.full(d, np.nan), np.full(d, np.nan)
     if not (np.isfinite(lower) & np.isfinite(upper) & (lower <= upper)).all():
         raise ParameterError(
@@ -76,8 +77,8 @@ def resolve_classes(classes: Any, y: Array, *, loud: bool) -> tuple[Array, tuple
             _warn("classes", "which classes there are")
         found = np.unique(y)
     else:
-        found = np.unique(np.asarray(classes))
-    if found.ndim != 1 or len(found) < 2:
+        found = np.unique(check_labels(classes, "classes"))
+    if len(found) < 2:
         raise ParameterError(
             "The 'classes' parameter must name at least two classes: one class leaves nothing to "
             "learn."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from dpcore._checks import check_choice, check_index, check_positive
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
+from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.lvq.base import PrototypeClassifier
 from dpcore.learners.lvq.budget import Plan, make_plan
 from dpcore.learners.lvq.descent import Schedule, private_descent
@@ -47,6 +49,7 @@ class PrivatePrototypes(PrototypeClassifier):
 
     _kind: ClassVar[str]
 
+    @all_or_nothing("_n_calls")
     def fit(self, X: Any, y: Any) -> Any:
         """Train on X and y within the budget; whatever was learned before is forgotten.
 
@@ -59,6 +62,7 @@ class PrivatePrototypes(PrototypeClassifier):
         """
         return self._first_fit(X, y, self.classes)
 
+    @all_or_nothing("_n_calls")
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
         """Train on further records, within the same budget for each of them.
 
@@ -89,10 +93,15 @@ class PrivatePrototypes(PrototypeClassifier):
         self._check_parameters()
         x, codes = self._check_input(X, y, classes, reset=True)
         d, radius, generator = x.shape[1], self._public_radius(), self._generator()
+        if radius is not None and radius > 2 * math.sqrt(d):
+            raise ParameterError(
+                "The 'radius' parameter must be at most 2 sqrt(n_features), the size of the scale."
+            )
         plan = self._plan(self.start, estimate_radius=radius is None)
         # What is wrong with parameters must show before anything is spent.
         omega = self._first_omega(d, generator)
         self._omega_rate(d, 1.0)
+        self._omega_norm(d)
         self._n_calls = 1
         source = self._pay(plan, self._n_calls)
         start = self._start(x, codes, plan, radius, generator, source)
@@ -108,9 +117,10 @@ class PrivatePrototypes(PrototypeClassifier):
                 "The 'n_records' parameter must be given where 'start' is 'independent': nothing "
                 "else tells how many records there are, and counting them would leak."
             )
-        for name in ("n_records", "clip", "learning_rate", "radius"):
-            if getattr(self, name) is not None:
-                check_positive(getattr(self, name), name)
+        if self.n_records is not None:
+            check_positive(self.n_records, "n_records")
+        self._clip(1.0)
+        self._rate(1.0)
         check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
         check_noise(self.noise)
         self._transfer()
