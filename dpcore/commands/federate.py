@@ -1,0 +1,129 @@
+"""``dpcore federate keys|server|client``: federated learning over Flower."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dpcore.commands import Commands, add_command
+
+
+def add(commands: Commands) -> None:
+    federate = add_command(commands, "federate", run, "learn with others, without showing data")
+    parts = federate.add_subparsers(required=True, metavar="part", dest="part")
+
+    keys = parts.add_parser("keys", help="make the keys of a node, and print what others need")
+    keys.add_argument("--folder", required=True, type=Path, help="folder of the node")
+    keys.add_argument(
+        "--client", required=True, type=int, action="append", metavar="N", help="a client of it"
+    )
+
+    server = parts.add_parser("server", help="run the rounds and write the model")
+    client = parts.add_parser("client", help="answer for the clients of this machine")
+    for part in (server, client):
+        part.add_argument("agreement", type=Path, help="TOML file of public terms")
+        part.add_argument("--folder", required=True, type=Path, help="memory; keep it, secret")
+        part.add_argument("--authority", type=Path, metavar="FILE", help="certificate to trust")
+        part.add_argument(
+            "--insecure", action="store_true", help="no TLS, no node keys: for trials only"
+        )
+    server.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    server.add_argument("--port", type=int, default=8000)
+    server.add_argument("--certificate", type=Path, metavar="FILE", help="of this server")
+    server.add_argument("--key", type=Path, metavar="FILE", help="of the certificate")
+    server.add_argument(
+        "--node",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="public key of a node that may connect",
+    )
+    server.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this time")
+    client.add_argument("--server", required=True, metavar="HOST:PORT")
+    client.add_argument(
+        "--data",
+        required=True,
+        action="append",
+        metavar="N=FILE",
+        help="data of client N: .npz, .csv or .parquet",
+    )
+    client.add_argument("--trusted", type=Path, metavar="FILE", help="whose signed apps may run")
+    client.add_argument("--ledger", type=Path, metavar="FILE", help="one budget for all the data")
+    client.add_argument("--epsilon", type=float, help="budget of a new ledger")
+    client.add_argument("--delta", type=float, help="budget of a new ledger")
+
+
+def run(given: argparse.Namespace) -> int:
+    return {"keys": _keys, "server": _server, "client": _client}[given.part](given)
+
+
+def _keys(given: argparse.Namespace) -> int:
+    from dpcore.interop.flower.launch import make_node_key
+    from dpcore.interop.flower.member import make_keys
+    from dpcore.interop.flower.node import client_folder
+
+    print("# for the section [clients] of the agreement")
+    for number in given.client:
+        print(f'{number} = "{make_keys(client_folder(given.folder, number)).hex()}"')
+    print(f"# for the server: {make_node_key(given.folder / 'node.key')}")
+    return 0
+
+
+def _server(given: argparse.Namespace) -> int:
+    from dpcore.errors import RefusedError
+    from dpcore.interop.flower.agreement import Agreement
+    from dpcore.interop.flower.launch import ServerProcess, stop_on_signal
+
+    terms = Agreement.from_file(given.agreement)
+    given.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copy = given.folder / "federation.toml"
+    if not copy.exists():
+        copy.write_text(given.agreement.read_text())
+    if Agreement.from_file(copy).digest != terms.digest:
+        raise RefusedError("This folder belongs to another agreement.")
+    stop_on_signal()
+    channel = _channel(given, given.host, given.port)
+    try:
+        with ServerProcess(
+            given.folder,
+            channel,
+            certificate=given.certificate,
+            key=given.key,
+            node_keys=given.node,
+        ) as server:
+            server.begin()
+            print(server.wait(given.timeout))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _client(given: argparse.Namespace) -> int:
+    from dpcore.errors import ParameterError
+    from dpcore.interop.flower.launch import NodeProcess, stop_on_signal
+    from dpcore.interop.flower.node import enrol
+
+    files = {}
+    for text in given.data:
+        number, found, path = text.partition("=")
+        if not found or not number.isdecimal():
+            raise ParameterError("The '--data' option must be like 3=file.csv.")
+        files[int(number)] = Path(path)
+    budget = {"ledger": given.ledger, "epsilon": given.epsilon, "delta": given.delta}
+    enrol(given.folder, given.agreement, files, **budget)
+    host, _, port = given.server.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ParameterError("The '--server' option must be like host:8000.")
+    key = None if given.insecure else given.folder / "node.key"
+    stop_on_signal()
+    channel = _channel(given, host, int(port))
+    NodeProcess(given.folder, channel, key=key, trusted=given.trusted).keep()
+    return 0
+
+
+def _channel(given: argparse.Namespace, host: str, port: int) -> Any:
+    from dpcore.interop.flower.launch import Channel
+
+    return Channel(host, port, given.authority, given.insecure)

@@ -1,0 +1,1 @@
+"""Connections to other packages, one module each, imported only by who wants one."""

@@ -1,0 +1,331 @@
+"""Tables in files and pipes: Parquet, CSV and Arrow, read and written batch by batch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from dpcore.errors import DataError, ParameterError
+from dpcore.local.schema import Categorical, Numeric
+from dpcore.tables.plan import TablePlan
+
+__all__ = ["KINDS", "Source", "Text", "Writer", "bits_from_text", "kind_of", "sidecar", "tables_in"]
+
+KINDS = ("parquet", "csv", "arrow")
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+_BESIDE = (".dpcore.json", ".dpcore-key", ".dpcore-key.streams")
+_CELLS = 1 << 20  # values held at a time, and the rows that are worth a call
+_LEAST_ROWS = 1 << 15
+_READ_AHEAD = 1 << 20  # bytes
+_CSV_BLOCK = 1 << 22
+_NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+_HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), np.uint8).reshape(256, 2)
+_NIBBLE = np.full(256, 255, np.uint8)
+_NIBBLE[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+
+
+def kind_of(path: str, given: str | None) -> str:
+    """The format of a file, by what was given or by its name."""
+    found = given or _SUFFIXES.get(Path(path).suffix.lower())
+    if found is None:
+        raise ParameterError(
+            "The format must be given where no name ends in .parquet, .csv or .arrow."
+        )
+    return found
+
+
+def tables_in(folder: Path) -> list[str]:
+    """The tables below a folder, by path; files whose name begins with . or _ are none."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or any(part[0] in "._" for part in name.split("/")):
+            continue
+        if path.name.endswith(_BESIDE):
+            continue
+        if path.suffix.lower() not in _SUFFIXES:
+            raise ParameterError(f"The file '{name}' in the folder is of no format known here.")
+        found.append(name)
+    if not found:
+        raise ParameterError("The folder must hold at least one table.")
+    return found
+
+
+def sidecar(path: Path) -> Path:
+    """Where the metadata of a CSV file are."""
+    return path.with_name(path.name + ".dpcore.json")
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Troubles of pyarrow without its messages, which contain values."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, DataError | ParameterError):
+            raise
+        raise DataError(f"The input cannot be read as {what}.") from None
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a file of text does not say: types of columns, and texts that are categories."""
+
+    types: dict[str, Any]
+    labels: frozenset[str]
+
+    @staticmethod
+    def of_data(plan: TablePlan) -> Text:
+        """For data to be privatised."""
+        types, labels = {}, set()
+        for column in plan.columns:
+            if isinstance(column.attribute, Numeric):
+                types[column.name] = pa.float64()
+            else:
+                textual = isinstance(column.values[0], str)
+                types[column.name] = pa.string() if textual else pa.int64()
+                labels |= {str(value) for value in column.values}
+        return Text(types, frozenset(labels))
+
+    @staticmethod
+    def of_result(plan: TablePlan, values: bool) -> Text:
+        """For what the command wrote."""
+        types = {
+            column.name: pa.string() if column.n_bytes else column.arrow_type(values)
+            for column in plan.columns
+        }
+        listed = [a.labels for a in plan.attributes if isinstance(a, Categorical)]
+        return Text(types, frozenset(str(label) for labels in listed for label in labels))
+
+
+class Source:
+    """A table to be read, from a path or from a pipe.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    n_rows : int or None
+        Known before reading for Parquet only.
+    """
+
+    def __init__(
+        self, where: str, kind: str, text: Text | None = None, only: tuple[str, ...] | None = None
+    ) -> None:
+        self.kind, self.n_rows = kind, None
+        self._text, self._only = text or Text({}, frozenset()), only
+        self._opened: list[Any] = []
+        if where != "-" and not os.path.isfile(where):
+            raise ParameterError("The input must be a file, a folder or '-'.")
+        open_kind = {"parquet": self._parquet, "csv": self._csv, "arrow": self._arrow}[kind]
+        try:
+            with _translated(kind):
+                self.schema, self._batches = open_kind(where)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The batches, of about a million values at most."""
+        step = _rows(len(self.schema))
+        with _translated(self.kind):
+            for batch in self._batches:
+                for a in range(0, max(1, batch.num_rows), step):
+                    yield batch.slice(a, step)
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for thing in self._opened:
+            thing.close()
+
+    def _parquet(self, where: str) -> Any:
+        if where == "-":
+            raise ParameterError("Parquet cannot be read from a pipe: its index is at its end.")
+        # Without pre-buffering, which would hold the whole file.
+        file = pq.ParquetFile(where, buffer_size=_READ_AHEAD, pre_buffer=False)
+        self._opened.append(file)
+        self.n_rows = file.metadata.num_rows
+        schema = file.schema_arrow
+        columns = None
+        if self._only is not None:
+            columns = [name for name in schema.names if name in self._only]
+            schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+        return schema, file.iter_batches(batch_size=_rows(len(schema)), columns=columns)
+
+    def _arrow(self, where: str) -> Any:
+        if where == "-":
+            reader = pa.ipc.open_stream(sys.stdin.buffer)
+            return reader.schema, reader
+        file = pa.memory_map(where)
+        self._opened.append(file)
+        if file.read(6) == b"ARROW1":
+            opened = pa.ipc.open_file(file)
+            batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+            return opened.schema, batches
+        file.seek(0)
+        reader = pa.ipc.open_stream(file)
+        return reader.schema, reader
+
+    def _csv(self, where: str) -> Any:
+        raw: Any = sys.stdin.buffer if where == "-" else open(where, "rb")  # noqa: SIM115
+        if where != "-":
+            self._opened.append(raw)
+        begin = raw.read(_CSV_BLOCK)
+        names = _header(begin)
+        types, only = self._text.types, self._only
+        if types and not set(types) & set(names):
+            # The first line may be data, which no message must contain.
+            raise DataError("The input must have a header with the columns of the schema.")
+        convert = pa.csv.ConvertOptions(
+            column_types=types,
+            null_values=[text for text in _NULLS if text not in self._text.labels],
+            strings_can_be_null=True,
+            include_columns=None if only is None else [name for name in names if name in only],
+        )
+        options = pa.csv.ReadOptions(block_size=_CSV_BLOCK)
+        # In a table of one column an empty line is a null, which must not get lost.
+        parse = pa.csv.ParseOptions(ignore_empty_lines=len(names) > 1)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                stream = pa.PythonFile(_Rewound(begin, raw), "r")
+                yield from pa.csv.open_csv(stream, options, parse, convert)
+            except pa.ArrowInvalid as error:
+                place = re.match(r"In CSV column #(\d+)", str(error))
+                if place is None or int(place[1]) >= len(names):
+                    raise
+                name = names[int(place[1])]
+                raise DataError(
+                    f"The column '{name}' must hold what the schema says of it."
+                ) from None
+
+        return pa.schema([(name, types.get(name, pa.null())) for name in names]), batches()
+
+
+def _rows(n_columns: int) -> int:
+    return max(_LEAST_ROWS, _CELLS // max(1, n_columns))
+
+
+def _header(begin: bytes) -> list[str]:
+    try:
+        text = begin.decode("utf-8-sig", "ignore")
+        names = next(csv.reader(io.StringIO(text)), [])
+    except csv.Error:
+        names = []
+    if not names:
+        raise DataError("The input cannot be read as csv: it has no header.")
+    return names
+
+
+class _Rewound(io.RawIOBase):
+    """A pipe of which the beginning was read already."""
+
+    def __init__(self, begin: bytes, rest: IO[bytes]) -> None:
+        self._begin, self._rest = begin, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._begin:
+            cut = len(self._begin) if size < 0 else size
+            part, self._begin = self._begin[:cut], self._begin[cut:]
+            return part
+        return self._rest.read(size)
+
+
+class Writer:
+    """A table to be written, batch by batch."""
+
+    def __init__(self, sink: Any, kind: str, schema: pa.Schema, pipe: bool) -> None:
+        self._text = kind == "csv"
+        if kind == "parquet":
+            # Codes are few and random: neither statistics nor dictionaries tell a reader much.
+            self._writer = pq.ParquetWriter(sink, schema, write_statistics=False)
+        elif kind == "arrow":
+            make = pa.ipc.new_stream if pipe else pa.ipc.new_file
+            self._writer = make(sink, schema)
+        else:
+            self._writer = pa.csv.CSVWriter(sink, _as_text(schema.empty_table()).schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._writer.write(_as_text(batch) if self._text else batch)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # On the way out of a failure too: pyarrow would do it later, when the file is closed.
+        self._writer.close()
+
+
+def _as_text(batch: Any) -> Any:
+    """Bits as hexadecimal digits, which is what CSV can hold."""
+    for i, field in enumerate(batch.schema):
+        if pa.types.is_fixed_size_binary(field.type):
+            text = pa.field(field.name, pa.string(), field.nullable)
+            batch = batch.set_column(i, text, _hexadecimal(batch.column(i)))
+    return batch
+
+
+def _hexadecimal(column: Any) -> Any:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    made = [_hexadecimal_array(chunk) for chunk in chunks]
+    return pa.chunked_array(made, pa.string()) if isinstance(column, pa.ChunkedArray) else made[0]
+
+
+def _hexadecimal_array(array: Any) -> Any:
+    width = array.type.byte_width
+    data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    data = data[array.offset * width : (array.offset + len(array)) * width]
+    ends = np.arange(len(array) + 1, dtype=np.int32) * (2 * width)
+    text = pa.py_buffer(np.ascontiguousarray(_HEX[data]))
+    valid = pa.py_buffer(
+        np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    )
+    return pa.Array.from_buffers(pa.string(), len(array), [valid, pa.py_buffer(ends), text])
+
+
+def bits_from_text(batch: Any, widths: dict[str, int]) -> Any:
+    """The batch with hexadecimal digits in these columns as bytes of these widths again."""
+    for name, width in widths.items():
+        array = batch.column(name)
+        given = array.drop_null()
+        digits = np.frombuffer("".join(given.to_pylist()).encode("ascii", "replace"), np.uint8)
+        nibbles = _NIBBLE[digits]
+        right = len(digits) == 2 * width * len(given) and (nibbles < 16).all()
+        if not right or any(len(text) != 2 * width for text in given.to_pylist()):
+            raise DataError(f"The column '{name}' must hold reports of {width} bytes.")
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        data = np.zeros((len(array), width), np.uint8)
+        data[valid] = (nibbles[::2] << 4 | nibbles[1::2]).reshape(-1, width)
+        buffers = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(data)]
+        made = pa.Array.from_buffers(pa.binary(width), len(array), buffers)
+        batch = batch.set_column(batch.schema.get_field_index(name), name, made)
+    return batch
