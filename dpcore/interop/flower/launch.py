@@ -1,0 +1,391 @@
+"""Starts Flower's processes as a federation needs them: offline, with TLS and node keys."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from dpcore.errors import ParameterError, ProtocolError
+from dpcore.interop.flower.transport import FOLDER, NODE_FOLDER, PULSE, RUN, failure_file
+
+__all__ = [
+    "Channel",
+    "NodeProcess",
+    "ServerProcess",
+    "environment",
+    "free_port",
+    "make_node_key",
+    "stop_on_signal",
+    "write_app",
+]
+
+_CONNECTION = "federation"
+_DATABASE = "superlink.db"  # nodes need not register again with a SuperLink that was restarted
+_REGISTERED = "registered.txt"
+_START_SECONDS = 120.0  # a busy machine takes long to import Flower
+_PULSE_SECONDS = 30.0
+_AGAIN_SECONDS = 5.0
+
+_PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "dpcore-federation"
+version = "1.0.0"
+description = "Hands messages over to the dpcore installed on each machine"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "dpcore"
+
+[tool.flwr.app.components]
+serverapp = "dpcore_federation.apps:server"
+clientapp = "dpcore_federation.apps:client"
+
+[tool.flwr.app.config]
+"""
+_APPS = """\
+from dpcore.interop.flower.transport import client_app, server_app
+
+server = server_app()
+client = client_app()
+"""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """How the SuperLink is reached.
+
+    Parameters
+    ----------
+    host, port
+    authority : path, optional
+        Certificate of the authority that signed the server's.
+    insecure : bool
+        No TLS and no node keys: for trials on one machine.
+    """
+
+    host: str
+    port: int
+    authority: Path | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.insecure == (self.authority is not None):
+            raise ParameterError("Give the certificate of an authority, or 'insecure', not both.")
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Variables under which Flower keeps to itself: no telemetry, no look for updates, no pip."""
+    programs = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    }
+
+
+def write_app(folder: Path) -> Path:
+    """The app that Flower ships to the nodes: a shim that calls the dpcore installed there."""
+    package = folder / "dpcore_federation"
+    package.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(_PROJECT)
+    (package / "__init__.py").write_text("")
+    (package / "apps.py").write_text(_APPS)
+    return folder
+
+
+def make_node_key(path: Path) -> Path:
+    """A key by which the SuperLink knows a node, unless there is one; returns its public half."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    public = path.with_name(path.name + ".pub")
+    with suppress(FileExistsError):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        key = ec.generate_private_key(ec.SECP384R1())
+        with os.fdopen(file, "wb") as opened:
+            opened.write(
+                key.private_bytes(
+                    serialization.Encoding.PEM,
+                    serialization.PrivateFormat.OpenSSH,
+                    serialization.NoEncryption(),
+                )
+            )
+        public.write_bytes(
+            key.public_key().public_bytes(
+                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+            )
+        )
+    return public
+
+
+class _Process:
+    """A process of Flower, its log, and its end."""
+
+    def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> None:
+        if shutil.which(command[0], path=variables["PATH"]) is None:
+            raise ParameterError("Flower is not installed; it comes with the extra 'flower'.")
+        self.log = log
+        with log.open("ab") as file:
+            self.popen = subprocess.Popen(
+                command, stdout=file, stderr=subprocess.STDOUT, env=dict(variables)
+            )
+
+    def stop(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            try:
+                self.popen.wait(10)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+                self.popen.wait()
+
+
+class ServerProcess:
+    """A SuperLink, and in it the server of a federation, until it has its result.
+
+    Parameters
+    ----------
+    folder : path
+        With ``federation.toml``; holds the server's state, Flower's home, and in the end the
+        result.
+    channel : Channel
+    certificate, key : path
+        Of the server, for TLS.
+    node_keys : sequence of path
+        Public keys of the nodes that may connect.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        channel: Channel,
+        *,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        node_keys: Sequence[Path] = (),
+    ) -> None:
+        if not channel.insecure and (certificate is None or key is None or not node_keys):
+            raise ParameterError("TLS needs a certificate, its key, and the keys of the nodes.")
+        self.folder, self.channel = folder, channel
+        self._node_keys = node_keys
+        home = folder / "flwr"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._failure = failure_file(folder, run := secrets.token_hex(8))
+        self._variables = environment(home) | {FOLDER: str(folder), RUN: run}
+        self._write_config(home)
+        self._app = write_app(folder / "app")
+        self._submitted = 0.0
+        command = [
+            "flower-superlink",
+            "--host",
+            channel.host,
+            "--port",
+            str(channel.port),
+            "--disable-runtime-dependency-installation",
+            "--database",
+            str(folder / _DATABASE),
+        ]
+        if channel.insecure:
+            command.append("--insecure")
+        else:
+            command += ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
+            command += ["--ssl-ca-certfile", str(channel.authority), "--enable-supernode-auth"]
+        self.process = _Process(command, folder / "superlink.log", self._variables)
+
+    def _write_config(self, home: Path) -> None:
+        # Flower's own default names an address outside.
+        lines = ["[superlink]", f'default = "{_CONNECTION}"', f"[superlink.{_CONNECTION}]"]
+        lines.append(f'address = "{self.channel.address}"')
+        if self.channel.insecure:
+            lines.append("insecure = true")
+        else:
+            lines.append(f'root-certificates = "{self.channel.authority}"')
+        (home / "config.toml").write_text("\n".join(lines) + "\n")
+
+    def begin(self) -> None:
+        """Wait for the SuperLink, let the nodes in, and start the server in it."""
+        end = time.monotonic() + _START_SECONDS
+        while not _is_open(self.channel):
+            if self.process.popen.poll() is not None or time.monotonic() > end:
+                raise ProtocolError("The SuperLink did not start; see superlink.log.")
+            time.sleep(0.1)
+        known = self.folder / _REGISTERED
+        before = known.read_text().splitlines() if known.exists() else []
+        for public in self._node_keys:
+            text = public.read_text().strip()
+            if text not in before:
+                self._flwr("supernode", "register", str(public), _CONNECTION)
+                before.append(text)
+                known.write_text("\n".join(before) + "\n")
+        self._submit()
+
+    def _submit(self) -> None:
+        self._flwr("run", str(self._app), _CONNECTION)
+        self._submitted = time.time()
+
+    def _flwr(self, *arguments: str) -> None:
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                env=self._variables,
+                capture_output=True,
+                text=True,
+                timeout=_START_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ProtocolError(f"Flower did not answer to '{arguments[0]}' in time.") from None
+        with self.process.log.open("a") as file:
+            file.write(done.stdout + done.stderr)
+        if done.returncode:
+            raise ProtocolError(f"Flower did not accept '{arguments[0]}'; see superlink.log.")
+
+    def wait(self, timeout: float | None = None) -> Path:
+        """The result, once it is there. A server that dies is started again, and goes on."""
+        result, end = self.folder / "model.json", None
+        if timeout is not None:
+            end = time.monotonic() + timeout
+        while not result.exists():
+            if self._failure.exists():
+                raise ProtocolError(f"The server stopped: {self._failure.read_text().strip()}")
+            if self.process.popen.poll() is not None:
+                raise ProtocolError("The SuperLink ended; see superlink.log.")
+            if end is not None and time.monotonic() > end:
+                raise ProtocolError("The federation was not finished in time.")
+            if time.time() > self._next_pulse():
+                self._submit()
+            time.sleep(0.2)
+        return result
+
+    def _next_pulse(self) -> float:
+        """When a server that lives has shown it at the latest."""
+        try:
+            last = (self.folder / PULSE).stat().st_mtime
+        except FileNotFoundError:
+            last = 0.0
+        return max(self._submitted + _START_SECONDS, last + _PULSE_SECONDS)
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class NodeProcess:
+    """A SuperNode for the clients of a folder made by `dpcore.interop.flower.enrol`.
+
+    Parameters
+    ----------
+    folder : path
+    channel : Channel
+    key : path, optional
+        Private key of the node, where there is TLS.
+    trusted : path, optional
+        Flower's file of entities whose signed apps alone may run on the node.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        channel: Channel,
+        *,
+        key: Path | None = None,
+        trusted: Path | None = None,
+    ) -> None:
+        if not channel.insecure and key is None:
+            raise ParameterError("TLS needs the key of the node.")
+        self.folder = folder
+        home = folder / "flwr"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._variables = environment(home)
+        self._command = ["flower-supernode", "--superlink", channel.address]
+        self._command += ["--node-config", f'{NODE_FOLDER}="{folder.resolve()}"']
+        self._command += ["--host", "127.0.0.1"]
+        if channel.insecure:
+            self._command.append("--insecure")
+        else:
+            self._command += ["--root-certificates", str(channel.authority)]
+            self._command += ["--auth-supernode-private-key", str(key)]
+        if trusted is not None:
+            self._command += ["--trusted-entities", str(trusted)]
+        self.process = self._start()
+
+    def _start(self) -> _Process:
+        command = [*self._command, "--port", str(free_port())]
+        return _Process(command, self.folder / "supernode.log", self._variables)
+
+    def keep(self) -> None:
+        """Start the node again whenever it ends, until this process is asked to stop.
+
+        After a crash the SuperLink turns a node away for about a minute.
+        """
+        try:
+            while True:
+                self.process.popen.wait()
+                time.sleep(_AGAIN_SECONDS)
+                self.process = self._start()
+        except KeyboardInterrupt:
+            self.stop()
+
+    def stop(self) -> None:
+        self.process.stop()
+
+
+def stop_on_signal() -> None:
+    """Let SIGTERM end this process as an interrupt does, and so the processes that it started."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_open(channel: Channel) -> bool:
+    try:
+        with socket.create_connection((channel.host, channel.port), timeout=1):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,147 @@
+"""What every client does, whatever is learned: keep its secrets, and answer each question once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpcore.accounting import Ledger
+from dpcore.errors import DPCoreError, RefusedError, WireFormatError
+from dpcore.interop.flower.agreement import Agreement
+from dpcore.interop.flower.envelope import ANSWER, QUESTION, REFUSAL, Envelope
+from dpcore.interop.flower.store import Answered, Store
+from dpcore.noise import Noise
+from dpcore.secure.keys import Identity, random_key
+
+__all__ = ["Data", "Member", "hello_text", "make_keys"]
+
+# Features on [-1, 1], signs or targets, and devices if there is a column for them.
+Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[Any] | None]
+
+_IDENTITY = "identity.key"
+_NOISE = "noise.key"
+
+
+def make_keys(folder: Path) -> bytes:
+    """Create what is missing of a client's keys, readable by its owner; the public signing key."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (_IDENTITY, _NOISE):
+        with suppress(FileExistsError):
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(file, "wb") as opened:
+                opened.write(random_key())
+                opened.flush()
+                os.fsync(opened.fileno())
+    return Identity((folder / _IDENTITY).read_bytes()).public
+
+
+def hello_text(agreement: Agreement, number: int, nonce: bytes) -> bytes:
+    """What a client signs to show who it is."""
+    return agreement.digest + number.to_bytes(8, "little") + nonce
+
+
+class Member(ABC):
+    """One client of a federation, with a folder of its own on the disk of its node.
+
+    `answer` takes the bytes of a question and returns those of the answer. The answer is on disk
+    before it is returned. Asked the same again, in this process or after a crash, the client
+    returns the same bytes; asked anything else in a stage of a round that it has answered, it
+    refuses.
+
+    Parameters
+    ----------
+    agreement : Agreement
+        The client's own copy.
+    number : int
+        Which client of the agreement it is.
+    folder : path
+        Where its keys and its memory are.
+    data : callable
+        Gives the data when they are needed.
+    ledger : Ledger
+        The budget of these data.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        number: int,
+        folder: str | Path,
+        data: Callable[[], Data],
+        ledger: Ledger,
+    ) -> None:
+        self.agreement = agreement
+        self.number = number
+        self.folder = Path(folder)
+        self.ledger = ledger
+        self.identity = Identity((self.folder / _IDENTITY).read_bytes())
+        if agreement.clients.get(number) != self.identity.public:
+            raise RefusedError("The agreement has another key for this client.")
+        key = (self.folder / _NOISE).read_bytes()
+        self.noise = Noise.from_key(key).stream("federation", agreement.digest)
+        self.store = Store(
+            self.folder / "answers.sqlite", agreement.digest + number.to_bytes(8, "little")
+        )
+        self._data = data
+
+    def answer(self, question: bytes) -> bytes:
+        """The answer to a question: a refusal if it could expose the data or makes no sense."""
+        asked = Envelope.from_bytes(question)
+        try:
+            self._check(asked)
+            if asked.stage == "hello":
+                return self._hello(asked).to_bytes()
+            name = hashlib.sha256(question).digest()
+            with self.store.turn():
+                before = self.store.answered(asked.round, asked.stage)
+                if before is None:
+                    answer = asked.reply(ANSWER, *self._respond(asked)).to_bytes()
+                    before = Answered(asked.round, asked.stage, name, answer)
+                    self.store.record(before)
+            if before.question != name:
+                raise RefusedError("This stage was answered before, to another question.")
+            return before.answer
+        except (DPCoreError, ArithmeticError) as error:
+            # Messages of dpcore name parameters, never data.
+            return asked.reply(REFUSAL, str(error).encode()).to_bytes()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.store.close()
+
+    @abstractmethod
+    def _respond(self, asked: Envelope) -> tuple[bytes, ...]:
+        """Compute an answer, inside a turn of the store."""
+
+    def _check(self, asked: Envelope) -> None:
+        if asked.kind != QUESTION or asked.number != self.number:
+            raise WireFormatError("The message is not a question to this client.")
+        if asked.agreement != self.agreement.digest:
+            raise RefusedError("The server has another agreement than this client.")
+
+    def _hello(self, asked: Envelope) -> Envelope:
+        [nonce] = self._parts(asked, 1)
+        signature = self.identity.sign(b"hello", hello_text(self.agreement, self.number, nonce))
+        return asked.reply(ANSWER, signature, self.store.last_round.to_bytes(8, "little"))
+
+    def _parts(self, asked: Envelope, count: int) -> tuple[bytes, ...]:
+        if len(asked.parts) != count:
+            raise WireFormatError("The message has another number of parts than its stage takes.")
+        return asked.parts
+
+    def _model(self, data: bytes) -> npt.NDArray[np.float64]:
+        """A model that the server sent."""
+        if len(data) != 8 * self.agreement.dimension:
+            raise WireFormatError("The message has a model of another size than agreed.")
+        model = np.frombuffer(data, "<f8").astype(np.float64)
+        if not np.isfinite(model).all():
+            raise WireFormatError("The message has a model that is not finite.")
+        return model

@@ -1,0 +1,101 @@
+"""``dpcore federate``: what it makes, what it refuses, and how it keeps Flower to itself."""
+
+import sys
+
+import pytest
+
+if sys.version_info < (3, 11):
+    pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
+
+import ast
+
+from flower_support import build, memory_folder
+
+from dpcore import cli
+from dpcore.errors import ParameterError
+from dpcore.interop.flower import launch
+from dpcore.interop.flower.member import make_keys
+from dpcore.interop.flower.node import client_folder
+
+
+@pytest.fixture
+def place():
+    with memory_folder() as folder:
+        yield folder
+
+
+def federate(*arguments):
+    return cli.main(["federate", *map(str, arguments)])
+
+
+def test_keys_are_made_once_and_only_their_public_half_is_printed(place, capsys):
+    command = ("keys", "--folder", place / "node", "--client", 3, "--client", 4)
+    assert federate(*command) == 0
+    first = capsys.readouterr().out
+    assert federate(*command) == 0
+    assert capsys.readouterr().out == first
+    for number in (3, 4):
+        folder = client_folder(place / "node", number)
+        assert f'{number} = "{make_keys(folder).hex()}"' in first
+        for name in ("identity.key", "noise.key"):
+            assert (folder / name).read_bytes().hex() not in first
+    assert (place / "node" / "node.key").stat().st_mode & 0o077 == 0
+    assert (place / "node" / "node.key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("--data", "0", "--server", "localhost:1", "--insecure"), "'--data'"),
+        (("--data", "0=0.npz", "--server", "localhost", "--insecure"), "'--server'"),
+        (("--data", "0=0.npz", "--server", "localhost:1"), "authority, or 'insecure'"),
+        (("--data", "99=0.npz", "--server", "localhost:1", "--insecure"), "'clients'"),
+    ],
+)
+def test_a_client_that_cannot_start_says_why(place, capsys, changes, message):
+    build(place, "fedsgd")
+    command = ("client", place / "federation.toml", "--folder", place / "node-0", *changes)
+    assert federate(*command) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_server_that_cannot_start_says_why(place, capsys):
+    build(place, "fedsgd")
+    command = ("server", place / "federation.toml", "--folder", place / "server")
+    assert federate(*command) == 1
+    assert "authority, or 'insecure'" in capsys.readouterr().err
+    assert federate(*command, "--authority", place / "ca.crt") == 1
+    assert "TLS needs a certificate" in capsys.readouterr().err
+    text = (place / "federation.toml").read_text().replace("epsilon = 4.0", "epsilon = 3.0")
+    (place / "other.toml").write_text(text)
+    command = ("server", place / "other.toml", "--folder", place / "server", "--insecure")
+    assert federate(*command) == 1
+    assert "another agreement" in capsys.readouterr().err
+    assert federate("server", place / "none.toml", "--folder", place / "x", "--insecure") == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_flower_stays_at_home(tmp_path):
+    variables = launch.environment(tmp_path)
+    assert variables["FLWR_HOME"] == str(tmp_path)
+    assert variables["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+
+
+def test_the_app_that_is_shipped_holds_no_code_of_its_own(tmp_path):
+    launch.write_app(tmp_path)
+    tree = ast.parse((tmp_path / "dpcore_federation" / "apps.py").read_text())
+    [imported] = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert imported.module == "dpcore.interop.flower.transport"
+    rest = [ast.unparse(node) for node in tree.body if node is not imported]
+    assert rest == ["server = server_app()", "client = client_app()"]
+
+
+def test_a_channel_is_secure_or_says_that_it_is_not(tmp_path):
+    with pytest.raises(ParameterError, match="insecure"):
+        launch.Channel("127.0.0.1", 1)
+    with pytest.raises(ParameterError, match="insecure"):
+        launch.Channel("127.0.0.1", 1, tmp_path, insecure=True)
+    with pytest.raises(ParameterError, match="key of the node"):
+        launch.NodeProcess(tmp_path, launch.Channel("127.0.0.1", 1, tmp_path))

@@ -1,0 +1,185 @@
+"""A real SuperLink and real SuperNodes on the loopback interface, some of them killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+if sys.version_info < (3, 11):
+    pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
+
+from flower_support import ADMM, ADMM_TERMS, DESCENT, DESCENT_TERMS, World, records, to_toml
+from test_flower_consensus import check_invariants
+from test_flower_descent import replay
+
+from dpcore.interop.flower.agreement import Agreement
+from dpcore.interop.flower.launch import free_port
+from dpcore.interop.flower.store import Store
+from dpcore.learners import ConsensusADMMClassifier
+
+# The commands of the example; where only an installed dpcore is tested there is none.
+example = pytest.importorskip("bench.examples.flower_federation")
+LONGEST = 400.0  # seconds, for a machine that is busy
+
+
+def family(pid):
+    """A process and all that descend from it."""
+    found = [pid]
+    for one in found:
+        try:
+            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
+        except OSError:
+            continue
+        found += [int(child) for child in children]
+    return found
+
+
+def kill(process):
+    """As if the machine had lost its power; all of its processes are dead afterwards."""
+    pids = family(process.pid)
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait(60)
+    end = time.monotonic() + 60
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < end, "a process survived"
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    """Whether a process runs; a dead one may still have an entry that nobody has fetched."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextmanager
+def running(command, log):
+    with log.open("ab") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                kill(process)
+
+
+def wait_for(condition, process, log):
+    end = time.monotonic() + LONGEST
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            pytest.fail(f"exit code {process.poll()}\n{log.read_text()[-3000:]}")
+        time.sleep(0.2)
+
+
+def prepare(root, task, nodes, **options):
+    """Keys by the command line, files of data, and the agreement."""
+    base, terms = (ADMM, ADMM_TERMS) if task == "admm" else (DESCENT, DESCENT_TERMS)
+    keys = {i: bytes.fromhex(key) for i, key in example.make_keys(root, nodes).items()}
+    for i in keys:
+        X, y = records(i)
+        rows = np.column_stack([50 + 50 * X, y])
+        np.savetxt(root / f"{i}.csv", rows, delimiter=",", header="a,b,c,y", comments="")
+    path = root / "federation.toml"
+    path.write_text(to_toml(task, keys, base | options, terms))
+    return Agreement.from_file(path)
+
+
+def history(root, agreement):
+    path = root / "server" / "server.sqlite"
+    if not path.exists():
+        return []
+    store = Store(path, agreement.digest)
+    try:
+        return json.loads(store.get("history") or b"[]")
+    finally:
+        store.close()
+
+
+def insecure(command):
+    """The same command for a trial without TLS and node keys."""
+    words = {"--authority", "--certificate", "--key", "--node"}
+    skip = {i + k for i, word in enumerate(command) if word in words for k in (0, 1)}
+    return [word for i, word in enumerate(command) if i not in skip] + ["--insecure"]
+
+
+@pytest.mark.slow
+def test_a_killed_node_costs_nothing_but_itself(tmp_path):
+    """Consensus ADMM with secure sums, TLS and node keys: two of six clients die on the way."""
+    agreement = prepare(tmp_path, "admm", example.NODES, rounds=2, patience=60.0)
+    example.make_certificate(tmp_path)
+    port, log = free_port(), tmp_path / "server.log"
+    registered = tmp_path / "server" / "registered.txt"
+    with ExitStack() as stack:
+        server = stack.enter_context(running(example.server_command(tmp_path, port, 3), log))
+        wait_for(
+            lambda: registered.exists() and registered.read_text().count("\n") == 3, server, log
+        )
+        nodes = [
+            stack.enter_context(running(example.client_command(tmp_path, i, mine, port), log))
+            for i, mine in enumerate(example.NODES)
+        ]
+        wait_for(lambda: len(history(tmp_path, agreement)) == 1, server, log)
+        [first] = history(tmp_path, agreement)
+        victim = 2 if {4, 5} & set(first["participants"]) else 1
+        kill(nodes[victim])
+        assert server.wait(LONGEST) == 0, log.read_text()[-3000:]
+    gone = set(example.NODES[victim])
+    result = json.loads((tmp_path / "server" / "model.json").read_text())
+    assert result["history"][0] == first
+    assert gone & set(first["participants"])
+    assert not gone & set(result["history"][1]["participants"])
+    check_invariants(World(tmp_path, agreement))
+    train, test = (
+        [np.concatenate(part) for part in zip(*(records(i) for i in seeds), strict=True)]
+        for seeds in (range(6), range(100, 130))
+    )
+    learner = ConsensusADMMClassifier(epsilon=16.0, rho=8.0, beta=0.1, n_rounds=2, classes=[0, 1])
+    learner.fit(*train, users=np.repeat(np.arange(6), 60))
+    ours = ((test[0] @ result["coef"] + result["intercept"] > 0) == test[1]).mean()
+    assert ours > learner.score(*test) - 0.05
+    assert ours > 0.85
+
+
+@pytest.mark.slow
+def test_a_killed_server_goes_on_where_it_was(tmp_path):
+    """LDP-FedSGD: SuperLink and server die, and come back with what their folder holds."""
+    nodes = ((0,), (1,), (2,))
+    agreement = prepare(tmp_path, "fedsgd", nodes, rounds=3, barrier=3, patience=60.0)
+    port, log = free_port(), tmp_path / "server.log"
+    command = insecure(example.server_command(tmp_path, port, 3))
+    with ExitStack() as stack:
+        first = stack.enter_context(running(command, log))
+        for i, mine in enumerate(nodes):
+            other = insecure(example.client_command(tmp_path, i, mine, port))
+            stack.enter_context(running(other, log))
+        wait_for(lambda: len(history(tmp_path, agreement)) == 1, first, log)
+        inside = int((tmp_path / "server" / "pulse").read_text())
+        assert inside in family(first.pid)
+        kill(first)
+        kept = history(tmp_path, agreement)
+        second = stack.enter_context(running(command, log))
+        assert second.wait(LONGEST) == 0, log.read_text()[-3000:]
+    assert history(tmp_path, agreement)[: len(kept)] == kept
+    world = World(tmp_path, agreement)
+    result = json.loads((tmp_path / "server" / "model.json").read_text())
+    np.testing.assert_allclose([*result["coef"], result["intercept"]], replay(world), rtol=1e-12)
+    for member in world.members():
+        assert [one.round for one in member.store.answers] == [1, 2, 3]
+        assert int(member.store.get("devices")) == 60
+        assert len(member.ledger.entries) == 1

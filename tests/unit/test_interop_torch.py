@@ -1,0 +1,437 @@
+"""Releases on tensors equal those on arrays, traced or not; private steps do what they promise."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import dpcore
+from bench.examples import torch_dp_training
+from dpcore import local
+from dpcore._gradients import grid_unit, noisy_sum
+from dpcore.accounting import SampledGaussianEvent, compose
+from dpcore.errors import (
+    BudgetExceededError,
+    DataError,
+    InsecureNoiseError,
+    ParameterError,
+)
+from dpcore.interop.torch import (
+    DPOptimizer,
+    Encode,
+    Gaussian,
+    Laplace,
+    Mask,
+    per_sample_gradients,
+)
+from dpcore.secure.ring import add_masks
+
+PINNED = dpcore.Noise.from_key(bytes(range(32))).stream("torch")
+RUN = {"clip": 0.5, "delta": 1e-5, "steps": 5, "sampling_rate": 1.0, "n_records": 50}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tests run in several processes already: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# Releases
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        (Laplace(epsilon=0.5, sensitivity=2, dimension=None, noise=PINNED), dpcore.laplace),
+        (Gaussian(epsilon=0.5, sensitivity=2, delta=1e-6, noise=PINNED), dpcore.gaussian),
+    ],
+    ids=["laplace", "gaussian"],
+)
+def test_noise_is_that_of_numpy(module, function, dtype):
+    x = torch.arange(-500, 500).to(dtype).reshape(4, 250)
+    options = {"epsilon": 0.5, "sensitivity": 2}
+    if function is dpcore.gaussian:
+        options["delta"] = 1e-6
+    found = module(x)
+    assert found.dtype == (dtype if dtype.is_floating_point else torch.int64)
+    assert not torch.equal(found, x)
+    assert np.array_equal(found.numpy(), function(x.numpy(), noise=PINNED, **options))
+
+
+@pytest.mark.parametrize("mechanism", [local.Duchi(1.0), local.Piecewise(1.0, n_levels=600)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_codes_are_those_of_numpy(mechanism, dtype):
+    x = torch.linspace(-1.5, 1.5, 3001, dtype=dtype)
+    module = Encode(mechanism, noise=PINNED)
+    expected = mechanism.encode(x.numpy(), noise=PINNED)
+    assert np.array_equal(module(x).numpy(), expected)
+    parts = torch.cat([module(x[:1000]), module(x[1000:], start=1000)])
+    assert np.array_equal(parts.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_masks_are_those_of_numpy_and_cancel(dtype):
+    keys, signs = [bytes([i]) * 32 for i in range(3)], [False, True, False]
+    words = torch.arange(-300, 301).to(dtype)
+    expected = words.numpy().view(f"u{dtype.itemsize}").copy()
+    add_masks(keys, signs, expected)
+    found = Mask(keys, signs)(words.clone())
+    assert np.array_equal(found.numpy().view(f"u{dtype.itemsize}"), expected)
+    assert torch.equal(Mask(keys, [not sign for sign in signs])(found), words)
+
+
+def test_results_are_written_where_asked_without_a_copy():
+    array = np.zeros(1000)
+    out = torch.from_numpy(array)
+    found = Laplace(epsilon=1, sensitivity=1, noise=PINNED)(torch.ones(1000).double(), out=out)
+    assert found.data_ptr() == array.ctypes.data
+    assert array.any()
+    codes = torch.empty(1000, dtype=torch.uint8)
+    assert Encode(local.Duchi(1.0))(out, out=codes).data_ptr() == codes.data_ptr()
+    for wrong in (
+        torch.empty(1000, dtype=torch.uint16),
+        torch.empty(999, dtype=torch.uint8),
+        torch.empty(2000, dtype=torch.uint8)[::2],
+    ):
+        with pytest.raises(ParameterError, match="out"):
+            Encode(local.Duchi(1.0))(out, out=wrong)
+    with pytest.raises(ParameterError, match="out"):
+        Laplace(epsilon=1, sensitivity=1)(torch.arange(3), out=torch.arange(3).int())
+
+
+def test_a_tensor_that_is_not_contiguous_or_needs_a_gradient():
+    x = torch.arange(12.0, dtype=torch.float64, requires_grad=True).reshape(3, 4).T
+    module = Laplace(epsilon=1, sensitivity=1, noise=PINNED)
+    found = module(x)
+    assert not found.requires_grad
+    contiguous = np.ascontiguousarray(x.detach().numpy())
+    expected = dpcore.laplace(contiguous, epsilon=1, sensitivity=1, noise=PINNED)
+    assert np.array_equal(found.numpy(), expected)
+
+
+# Tracing
+
+
+def test_ops_pass_the_checks_of_torch():
+    module = Laplace(epsilon=1, sensitivity=1, noise=PINNED)
+    arguments = (torch.arange(8), torch.empty(8, dtype=torch.int64), module.number, 0)
+    torch.library.opcheck(
+        torch.ops.dpcore.release.default, arguments, test_utils=("test_schema", "test_faketensor")
+    )
+    mask = Mask([bytes(32)], [False])
+    torch.library.opcheck(
+        torch.ops.dpcore.mask.default,
+        (torch.zeros(8, dtype=torch.int64), mask.number),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_a_compiled_function_gives_the_same(tmp_path):
+    module, mask = Laplace(epsilon=1, sensitivity=1, noise=PINNED), Mask([bytes(32)], [True])
+
+    def pipeline(x):
+        return mask(module(3 * x) + 1)
+
+    traced = torch.compile(pipeline, fullgraph=True, backend="aot_eager")
+    x = torch.arange(100)
+    assert torch.equal(traced(x), pipeline(x))
+    ledger = dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=10.0)
+    with ledger:
+        traced(x)
+    assert [entry.event.mechanism for entry in ledger.entries] == ["laplace"]
+
+
+def test_a_compiler_does_not_merge_two_releases():
+    module = Laplace(epsilon=0.01, sensitivity=1)
+
+    def twice(x):
+        return module(x), module(x)
+
+    first, second = torch.compile(twice, fullgraph=True, backend="aot_eager")(
+        torch.zeros(50).long()
+    )
+    assert not torch.equal(first, second)
+
+
+def test_an_exported_graph_names_the_release_and_holds_no_key():
+    class Report(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encode = Encode(local.ThreeOutputs(1.0), noise=PINNED)
+
+        def forward(self, x):
+            return self.encode(x / 2)
+
+    report, x = Report(), torch.linspace(-2, 2, 64)
+    program = torch.export.export(report, (x,))
+    assert "dpcore.release" in str(program.graph)
+    assert not program.state_dict
+    assert not program.constants
+    assert torch.equal(program.module()(x), report(x))
+
+
+def test_a_graph_of_another_process_is_refused():
+    x = torch.zeros(3)
+    with pytest.raises(ParameterError, match="process"):
+        torch.ops.dpcore.release(x, x.clone(), 10**12, 0)
+
+
+@pytest.mark.parametrize("module", [Laplace(epsilon=1, sensitivity=1), Encode(local.Duchi(1.0))])
+def test_a_release_is_neither_copied_nor_pickled(module):
+    assert copy.deepcopy(module) is module
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(module)
+
+
+def test_refusals():
+    with pytest.raises(InsecureNoiseError):
+        Laplace(epsilon=1, sensitivity=1, noise=dpcore.Noise.insecure(1))
+    with pytest.raises(ParameterError, match="mechanism"):
+        Encode("duchi")
+    with pytest.raises(ParameterError, match="keys"):
+        Mask([bytes(31)], [True])
+    with pytest.raises(ParameterError, match="words"):
+        Mask([bytes(32)], [True])(torch.zeros(3))
+    with pytest.raises(DataError):
+        Encode(local.Duchi(1.0))(torch.tensor([math.nan]))
+
+
+# Training
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1), torch.nn.Flatten(0)
+    )
+
+
+def private(module, lr=0.1, **options):
+    sgd = torch.optim.SGD(module.parameters(), lr=lr)
+    given = {"noise_multiplier": 2.0, "noise": PINNED, **RUN, **options}
+    return DPOptimizer(sgd, **given)
+
+
+def flat(module):
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()]).double()
+
+
+def data(n=50):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(n, 3, generator=generator), torch.randn(n, generator=generator)
+
+
+def single_gradients(module, x, y):
+    rows = []
+    for a, b in zip(x, y, strict=True):
+        module.zero_grad()
+        torch.nn.functional.mse_loss(module(a[None]), b[None]).backward()
+        rows.append(torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
+    return torch.stack(rows).double()
+
+
+def set_gradients(module, rows):
+    """As an engine of per-sample gradients leaves them."""
+    at = 0
+    for p in module.parameters():
+        p.grad_sample = rows[:, at : at + p.numel()].reshape(len(rows), *p.shape)
+        at += p.numel()
+
+
+def test_per_sample_gradients_are_those_of_single_records():
+    module, (x, y) = network(), data(20)
+    per_sample_gradients(module, torch.nn.functional.mse_loss, x, y, chunk_size=7)
+    found = torch.cat([p.grad_sample.reshape(20, -1) for p in module.parameters()], dim=1)
+    assert torch.allclose(found.double(), single_gradients(module, x, y), atol=1e-6)
+
+
+def test_a_step_is_the_noisy_clipped_sum():
+    module, (x, y) = network(), data()
+    optimizer = private(module)
+    start, rows = flat(module), single_gradients(module, x, y)
+    unit = grid_unit(rows.shape[1], 0.5, 2.0)
+    factor = (0.5 * (1 - 1e-6) / rows.norm(dim=1)).clamp(max=1)
+    on_grid = (rows * factor[:, None] / unit).round()
+    assert bool((factor < 1).any())
+    assert bool((on_grid.norm(dim=1) * unit <= 0.5 + math.sqrt(rows.shape[1]) * unit / 2).all())
+    source = optimizer._source.stream("step", 0)
+    expected = noisy_sum((on_grid.sum(0) * unit).numpy(), 0.5, 2.0, source) / 50
+    set_gradients(module, rows)
+    optimizer.step()
+    assert np.allclose((start - flat(module)).numpy() / 0.1, expected, atol=1e-6)
+
+
+def test_one_record_moves_a_sum_by_the_clip_norm_at_most():
+    module = network()
+    optimizer = private(module, clip=0.25)
+    d = flat(module).numel()
+    others = 1e3 * torch.randn(40, d, dtype=torch.float64)
+    for scale in (1e-9, 1e-3, 1.0, 1e30):
+        one = scale * torch.randn(1, d, dtype=torch.float64)
+        with_one = optimizer._clipped_sum(split(module, torch.cat([others, one])))
+        without = optimizer._clipped_sum(split(module, others))
+        unit = grid_unit(d, 0.25, 2.0)
+        assert np.linalg.norm(with_one - without) <= 0.25 + math.sqrt(d) / 2 * unit
+        assert (with_one / unit == np.rint(with_one / unit)).all()
+
+
+def split(module, rows):
+    set_gradients(module, rows)
+    return [p.grad_sample for p in module.parameters()]
+
+
+def test_the_sum_does_not_depend_on_chunks(monkeypatch):
+    module = network()
+    optimizer = private(module)
+    rows = torch.randn(33, flat(module).numel())
+    whole = optimizer._clipped_sum(split(module, rows))
+    monkeypatch.setattr("dpcore.interop.torch.training._CHUNK", 100)
+    assert np.array_equal(optimizer._clipped_sum(split(module, rows.flip(0))), whole)
+
+
+def test_a_record_without_a_finite_gradient_counts_as_zero():
+    module = network()
+    optimizer = private(module)
+    rows = torch.randn(5, flat(module).numel())
+    bad = rows.clone()
+    bad[1, 2], bad[3, 0] = math.nan, math.inf
+    expected = optimizer._clipped_sum(split(module, rows[[0, 2, 4]]))
+    assert np.array_equal(optimizer._clipped_sum(split(module, bad)), expected)
+
+
+def test_the_noise_has_the_scale_that_is_accounted_for():
+    """Variance of 40000 coordinates, by the normal approximation at a false-alarm rate of 1e-6."""
+    module = torch.nn.Linear(200, 200, bias=False)
+    optimizer = private(module, noise_multiplier=3.0, n_records=1)
+    total = optimizer._clipped_sum([torch.zeros(0, 200, 200)])
+    noisy = noisy_sum(total, 0.5, 3.0, optimizer._source.stream("step", 0))
+    ratio = float(np.mean(np.square(noisy))) / (3.0 * 0.5) ** 2
+    n = noisy.size
+    least, most = (1 - 4.9 * math.sqrt(2 / n)), (1 + 4.9 * math.sqrt(2 / n)) * (1 + 1 / 1024) ** 2
+    assert least < ratio < most
+
+
+def test_epsilon_is_that_of_the_accountant():
+    optimizer = private(network(), epsilon=2.0, noise_multiplier=None, sampling_rate=0.1, steps=100)
+    privacy = optimizer.privacy()
+    [event] = privacy.events
+    assert isinstance(event, SampledGaussianEvent)
+    assert (event.count, event.sampling_rate) == (100, 0.1)
+    assert event.noise_multiplier == optimizer.noise_multiplier
+    assert privacy.epsilon == compose([event]).epsilon(1e-5)
+    assert 1.99 < privacy.epsilon <= 2.0
+    assert privacy.private
+    assert any("lots" in text for text in privacy.not_covered)
+    assert not private(network(), noise=dpcore.Noise.insecure(1)).privacy().private
+
+
+def test_the_whole_run_is_charged_before_its_first_step(tmp_path):
+    ledger = dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=2.0, delta=1e-5)
+    with ledger:
+        module, (x, y) = network(), data()
+        optimizer = private(module, epsilon=1.5, noise_multiplier=None, noise=None)
+        assert len(ledger.entries) == 1
+        for lot in optimizer.lots(len(x)):
+            per_sample_gradients(module, torch.nn.functional.mse_loss, x[lot], y[lot])
+            optimizer.step()
+        assert len(ledger.entries) == 1
+        with pytest.raises(BudgetExceededError):
+            private(module, epsilon=1.5, noise_multiplier=None, noise=None)
+    assert 1.49 < ledger.spent[0] <= 1.5
+
+
+def test_lots_are_poisson_samples_and_each_gets_one_step():
+    module = network()
+    optimizer = private(module, sampling_rate=0.3, steps=20)
+    sizes = []
+    for lot in optimizer.lots(1000):
+        sizes.append(len(lot))
+        assert bool((lot.diff() > 0).all())
+        set_gradients(module, torch.zeros(0, flat(module).numel()))
+        optimizer.step()
+    # 4.9 standard deviations of a sum of 20000 coins.
+    assert abs(sum(sizes) - 6000) < 4.9 * math.sqrt(20000 * 0.3 * 0.7)
+    assert len(set(sizes)) > 5
+    lots = private(module, sampling_rate=0.3).lots(10)
+    next(lots)
+    with pytest.raises(ParameterError, match="exactly one step"):
+        next(lots)
+
+
+def test_an_empty_lot_still_moves_the_model():
+    module = network()
+    optimizer, before = private(module), flat(module)
+    per_sample_gradients(module, torch.nn.functional.mse_loss, torch.zeros(0, 3), torch.zeros(0))
+    optimizer.step()
+    assert bool((flat(module) != before).all())
+
+
+def test_a_pinned_run_repeats_and_another_run_shares_no_noise():
+    def run(**options):
+        module = network()
+        optimizer = private(module, **options)
+        set_gradients(module, torch.zeros(0, flat(module).numel()))
+        before = flat(module)
+        optimizer.step()
+        return flat(module) - before
+
+    first = run()
+    assert torch.equal(first, run())
+    for other in ({"lr": 0.2}, {"clip": 0.4}, {"steps": 6}, {"n_records": 51}):
+        ratio = run(**other) / first
+        assert float(ratio.std()) > 0.01 * float(ratio.abs().mean())
+
+
+def test_a_gradient_is_used_once_and_a_run_ends():
+    module = network()
+    optimizer = private(module, steps=1)
+    rows = torch.zeros(2, flat(module).numel())
+    with pytest.raises(ParameterError, match="grad_sample"):
+        optimizer.step()
+    set_gradients(module, rows)
+    next(module.parameters()).grad_sample = torch.zeros(3, 4, 3)
+    with pytest.raises(ParameterError, match="same lot"):
+        optimizer.step()
+    set_gradients(module, rows)
+    optimizer.step()
+    assert all(p.grad_sample is None for p in module.parameters())
+    set_gradients(module, rows)
+    with pytest.raises(ParameterError, match="used up"):
+        optimizer.step()
+    optimizer.zero_grad()
+    assert all(p.grad is None and p.grad_sample is None for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"clip": 0}, "clip"),
+        ({"steps": 0}, "steps"),
+        ({"sampling_rate": 1.5}, "sampling_rate"),
+        ({"delta": 0}, "delta"),
+        ({"n_records": -1}, "n_records"),
+        ({"epsilon": 1.0}, "epsilon"),
+        ({"noise_multiplier": None}, "epsilon"),
+        ({"noise_multiplier": -1}, "noise_multiplier"),
+    ],
+)
+def test_parameters_are_checked(options, name):
+    with pytest.raises(ParameterError, match=name):
+        private(network(), **options)
+
+
+def test_layers_that_mix_records_are_refused():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    with pytest.raises(RuntimeError):
+        per_sample_gradients(module, lambda a, b: a.sum(), *data(4))
+
+
+def test_the_example_learns():
+    assert torch_dp_training.main(steps=40, sampling_rate=1.0) > 0.85
