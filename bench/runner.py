@@ -115,21 +115,26 @@ def pin_to_one_cpu() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-def write(name: str, payload: dict[str, Any]) -> Path:
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+def write(name: str, payload: dict[str, Any], folder: Path = RESULTS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(payload, indent=1) + "\n")
     return path
 
 
-def markdown(path: Path) -> str:
-    """A recorded run as a table."""
-    payload = json.loads(path.read_text())
-    here = payload["machine"]
+def origin(here: dict[str, Any]) -> str:
+    """The machine and versions of a recorded run, as a line."""
     packages = ", ".join(f"{name} {version}" for name, version in here["packages"].items())
-    lines = [
+    return (
         f"{here['cpu']}, {here['cpus']} CPUs, SIMD level {here['level']}, Python {here['python']}, "
-        f"{packages}.",
+        f"{packages}."
+    )
+
+
+def markdown(payload: dict[str, Any]) -> str:
+    """A recorded run as a table."""
+    lines = [
+        *(f"Left out: {text}" for text in payload.get("left_out", [])),
         "",
         "| comparison | dpcore | other | unit | ratio (quartiles) | limit | stretch | checked |",
         "|---|---|---|---|---|---|---|---|",

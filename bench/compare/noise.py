@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -22,6 +24,7 @@ PACKAGES = ("numpy", "opendp", "randomgen", "cryptography")
 ALPHA = 1e-6
 N = 4_000_000
 N_OPENDP = 20_000
+N_DIFFPRIVLIB = 20_000
 N_THREADS = 50_000_000
 KEYSTREAM_BYTES = 1 << 20
 KEYSTREAM_REPEATS = 64
@@ -236,5 +239,50 @@ def all_cpu_rows() -> list[Row]:
     ]
 
 
+def diffprivlib() -> Any:
+    """Its mechanisms, or a sentence on why they are missing: it follows scikit-learn's insides."""
+    try:
+        version = importlib.metadata.version("diffprivlib")
+    except importlib.metadata.PackageNotFoundError:
+        return "diffprivlib, which is not installed."
+    try:
+        return importlib.import_module("diffprivlib.mechanisms")
+    except ImportError:
+        beside = importlib.metadata.version("scikit-learn")
+        return f"diffprivlib {version}, which does not import beside scikit-learn {beside}."
+
+
+def left_out() -> list[str]:
+    found = diffprivlib()
+    return [found] if isinstance(found, str) else []
+
+
+def diffprivlib_rows() -> list[Row]:
+    found = diffprivlib()
+    if isinstance(found, str):
+        return []
+    theirs = found.Geometric(epsilon=1.0, sensitivity=1)
+    x, out = np.zeros(N, np.int64), np.empty(N, np.int64)
+    return [
+        Row(
+            "discrete Laplace, epsilon 1 / diffprivlib Geometric, value by value",
+            lambda: dpcore.laplace(x, epsilon=1, sensitivity=1, out=out),
+            lambda: [theirs.randomise(0) for _ in range(N_DIFFPRIVLIB)],
+            N / 1e6,
+            N_DIFFPRIVLIB / 1e6,
+            "M samples/s",
+            goodness_of_fit(_laws.discrete_laplace(Fraction(1)), 10),
+            limit=1000,
+            repeats=7,
+        )
+    ]
+
+
 def single_thread_rows() -> list[Row]:
-    return [*laplace_rows(), *gaussian_rows(), *keystream_rows(), *bit_generator_rows()]
+    return [
+        *laplace_rows(),
+        *gaussian_rows(),
+        *keystream_rows(),
+        *bit_generator_rows(),
+        *diffprivlib_rows(),
+    ]

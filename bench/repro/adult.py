@@ -50,6 +50,13 @@ class Adult:
     columns: tuple[str, ...]
 
 
+def find(folder: Path) -> Path:
+    """The first folder at or below this one that holds a file of the set, else itself."""
+    files = (path for path in sorted(Path(folder).rglob("adult*")) if path.is_file())
+    first = next(files, None)
+    return Path(folder) if first is None else first.parent
+
+
 def load(folder: Path) -> Adult:
     """From a folder with adult.csv.gz, or adult.data and adult.test, or a wheel that has them."""
     rows = [row for row in _rows(Path(folder)) if "?" not in row]

@@ -9,27 +9,32 @@ from typing import Any
 
 from bench.repro.admm import report
 from bench.repro.admm.run import run
-from bench.repro.adult import load
+from bench.repro.adult import find, load
+from bench.repro.resume import Parts, fingerprint
 from bench.runner import RESULTS, machine
 
 FOLDER = RESULTS / "admm"
 
 
-def main() -> int:
+def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.repro.admm", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a directory that holds Adult")
     parser.add_argument("--quick", action="store_true", help="one split and the main rows")
     parser.add_argument("--out", type=Path, default=None, help=f"by default {FOLDER.name}")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     out: Path = arguments.out or (FOLDER.with_name("admm-quick") if arguments.quick else FOLDER)
     out.mkdir(parents=True, exist_ok=True)
-    found = run(load(arguments.data), quick=arguments.quick)
+    adult = load(find(arguments.data))
+    parts = Parts(out / "parts", f"{arguments.quick} {fingerprint(adult.X, adult.y)}")
+    found = run(adult, parts, quick=arguments.quick)
+    found["seconds"] = round(parts.seconds, 1)
     packages = machine(("numpy", "scikit-learn"))
     results: dict[str, Any] = {"machine": packages, "quick": arguments.quick, **found}
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     results = json.loads((out / "results.json").read_text())
     (out / "README.md").write_text(report.markdown(results))
     report.plots(results, out)
+    parts.finish()
     missed = 0
     for name, value, least, stretch in report.bars(results):
         holds = value >= least

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.repro.adult import RANGES, Adult
+from bench.repro.resume import Parts
 from dpcore import Noise
 from dpcore.accounting import compose
 from dpcore.federated.shares import plan, stateful_shifts
@@ -52,27 +53,30 @@ def multiplier(per_round: float) -> float:
     return math.sqrt(2 * math.log(1.25 / DELTA)) / per_round
 
 
-def run(adult: Adult, *, quick: bool) -> dict[str, Any]:
+def run(adult: Adult, keep: Parts, *, quick: bool) -> dict[str, Any]:
     repeats = 1 if quick else 2
     parts = [split(adult, seed) for seed in range(repeats)]
     logged = [split(adult, seed, log=True) for seed in range(repeats)]
     results: dict[str, Any] = {
         "rows": len(adult.y),
         "repeats": repeats,
+        "seeds": list(range(repeats)),
         "majority": float(np.mean([1 - part[3].mean() for part in parts])),
-        "central": mean(central(part) for part in parts),
-        "central, log": mean(central(part) for part in logged),
+        "central": keep("central", lambda: mean(map(central, parts))),
+        "central, log": keep("central, log", lambda: mean(map(central, logged))),
         "local only": {},
         "without noise": {},
         "by epsilon": [],
-        "totals": totals(),
+        "totals": keep("totals", totals),
     }
     for n in (1, 100) if quick else USERS:
-        print(f"local only, {n} users", flush=True)
-        results["local only"][n] = mean(local(part, n) for part in parts)
+        results["local only"][n] = keep(
+            f"local only, {n} users", lambda n=n: mean(local(part, n) for part in parts)
+        )
     for rho in RHOS[:2] if quick else RHOS:
-        results["without noise"][rho] = mean(
-            fit(part, seed, rho=rho)[0] for seed, part in enumerate(parts)
+        results["without noise"][rho] = keep(
+            f"without noise, rho {rho:g}",
+            lambda rho=rho: mean(fit(part, seed, rho=rho)[0] for seed, part in enumerate(parts)),
         )
     for per_round in (0.1,) if quick else EPSILONS:
         variants: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -88,23 +92,30 @@ def run(adult: Adult, *, quick: bool) -> dict[str, Any]:
                 GRADIENTS | {"n_rounds": 40, "learning_rate": 2.0, "tail": 8},
             )
         for name, (data, options) in variants.items():
-            print(f"epsilon {per_round:g} per round, {name}", flush=True)
-            # More rounds with the same total loss: each with more noise.
-            factor = math.sqrt(options.get("n_rounds", N_ROUNDS) / N_ROUNDS)
-            found = [
-                fit(part, seed, noise_multiplier=multiplier(per_round) * factor, **options)
-                for seed, part in enumerate(data)
-            ]
             results["by epsilon"].append(
-                {
-                    "per round": per_round,
-                    "name": name,
-                    "accuracy": mean(score for score, _ in found),
-                    "spread": float(np.std([score for score, _ in found])),
-                    "total epsilon": found[0][1],
-                }
+                keep(
+                    f"epsilon {per_round:g} per round, {name}",
+                    lambda row=(per_round, name, data, options): noisy(*row),
+                )
             )
     return results
+
+
+def noisy(per_round: float, name: str, data: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table by epsilon."""
+    # More rounds with the same total loss: each with more noise.
+    factor = math.sqrt(options.get("n_rounds", N_ROUNDS) / N_ROUNDS)
+    found = [
+        fit(part, seed, noise_multiplier=multiplier(per_round) * factor, **options)
+        for seed, part in enumerate(data)
+    ]
+    return {
+        "per round": per_round,
+        "name": name,
+        "accuracy": mean(score for score, _ in found),
+        "spread": float(np.std([score for score, _ in found])),
+        "total epsilon": found[0][1],
+    }
 
 
 def central(part: tuple[Any, Any, Any, Any]) -> float:

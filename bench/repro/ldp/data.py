@@ -25,14 +25,18 @@ class Task:
     X_target: Any
     target: Any
 
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        return self.X, self.y, self.X_target, self.target
 
-def load(folder: Path) -> list[Task]:
-    """The tasks whose files are found below the folder, and the made-up one."""
+
+def load(folder: Path | None) -> list[Task]:
+    """The made-up task, and those whose files are found below the folder."""
     tasks = [synthetic()]
-    for path in sorted(Path(folder).rglob("adult*")):
-        if path.is_file():
-            tasks.append(from_adult(path.parent))
-            break
+    if folder is None:
+        return tasks
+    if (home := adult.find(folder)) != Path(folder) or list(home.glob("adult*")):
+        tasks.append(from_adult(home))
     for path in sorted(Path(folder).rglob("wisdm51*.npz")):
         tasks.append(from_wisdm(path))
         break

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bench.repro.ldp.data import Task
+from bench.repro.resume import Parts
 from dpcore import Noise
 from dpcore.learners import (
     CentralClassifier,
@@ -22,7 +23,7 @@ LEARNING_RATE = {"logistic": 1.0, "hinge": 0.5, "squared": 0.5}
 TEST_SHARE = 0.2
 
 
-def run(task: Task, *, quick: bool) -> dict[str, Any]:
+def run(task: Task, parts: Parts, *, quick: bool) -> dict[str, Any]:
     repeats = 2 if quick else 8
     epsilons = (1.0, 4.0) if quick else EPSILONS
     splits = [
@@ -32,22 +33,34 @@ def run(task: Task, *, quick: bool) -> dict[str, Any]:
         "records": len(task.y),
         "features": task.X.shape[1],
         "repeats": repeats,
+        "seeds": list(range(repeats)),
         "references": references(task, splits[0]),
         "errors": [
-            {
-                "loss": loss,
-                "epsilon": epsilon,
-                "mechanism": mechanism,
-                "errors": [
-                    error(task, loss, mechanism, epsilon, held, seed)
-                    for seed, held in enumerate(splits)
-                ],
-            }
+            row
             for loss in LOSSES
             for epsilon in epsilons
-            for mechanism in MECHANISMS
+            for row in parts(
+                f"{task.name}, {loss}, epsilon {epsilon:g}",
+                lambda loss=loss, epsilon=epsilon: rows(task, loss, epsilon, splits),
+            )
         ],
     }
+
+
+def rows(task: Task, loss: str, epsilon: float, splits: list[Any]) -> list[dict[str, Any]]:
+    """Errors of all mechanisms in one setting."""
+    return [
+        {
+            "loss": loss,
+            "epsilon": epsilon,
+            "mechanism": mechanism,
+            "errors": [
+                error(task, loss, mechanism, epsilon, held, seed)
+                for seed, held in enumerate(splits)
+            ],
+        }
+        for mechanism in MECHANISMS
+    ]
 
 
 def error(task: Task, loss: str, mechanism: str, epsilon: float, held: Any, seed: int) -> float:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.repro.llp import reasons, report
 from bench.repro.llp.data import find, load
 from bench.repro.llp.run import run, study_of
+from bench.repro.resume import Parts, fingerprint
 from bench.runner import RESULTS, machine
 
 FOLDER = RESULTS / "llp"
 
 
-def main() -> int:
+def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.repro.llp", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a directory with .npz files")
     parser.add_argument("--quick", action="store_true", help="fewer folds, nodes and draws")
     parser.add_argument("--only", help="run this file (its stem), keep the other recorded results")
     parser.add_argument("--out", type=Path, default=None, help=f"by default {FOLDER.name}")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     out: Path = arguments.out or (FOLDER.with_name("llp-quick") if arguments.quick else FOLDER)
     out.mkdir(parents=True, exist_ok=True)
     recorded = out / "results.json"
@@ -32,10 +35,14 @@ def main() -> int:
     if not paths:
         parser.error("the 'data' directory holds no .npz file with count, latlon, step_minutes")
     for path in paths:
-        print(f"{path.stem} ...", flush=True)
         study = study_of(load(path, 3 if arguments.quick else 6), quick=arguments.quick)
-        cities[path.stem] = run(study, quick=arguments.quick)
-        cities[path.stem]["reasons"] = reasons.check(study, quick=arguments.quick)
+        label = f"{arguments.quick} {fingerprint(study.city.series)}"
+        parts = Parts(out / "parts" / path.stem, label)
+        cities[path.stem] = run(study, parts, quick=arguments.quick)
+        cities[path.stem]["reasons"] = parts(
+            f"{path.stem}, reasons", partial(reasons.check, study, quick=arguments.quick)
+        )
+        cities[path.stem]["seconds"] = round(parts.seconds, 1)
     results = {
         "machine": machine(("numpy", "scikit-learn")),
         "quick": arguments.quick,
@@ -44,6 +51,7 @@ def main() -> int:
     recorded.write_text(json.dumps(results, indent=1) + "\n")
     (out / "README.md").write_text(report.markdown(results))
     report.plots(results, out)
+    shutil.rmtree(out / "parts")
     return verdict(results)
 
 

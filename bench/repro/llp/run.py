@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dpcore
 from bench.repro.llp.data import City
+from bench.repro.resume import Parts
 from dpcore.learners import LabelProportionNetwork
 from dpcore.series import purged_folds
 
@@ -204,9 +206,9 @@ def study_of(city: City, *, quick: bool) -> Study:
     return Study(city, n_folds, n_draws, n_bar_draws)
 
 
-def run(study: Study, *, quick: bool) -> dict[str, Any]:
+def run(study: Study, parts: Parts, *, quick: bool) -> dict[str, Any]:
     """All experiments on one city."""
-    city = study.city
+    city, both = study.city, ("relative", "fixed")
     values = (0.05, 0.1, 1.0) if quick else EPSILONS
     return {
         "nodes": len(city.neighbours),
@@ -214,12 +216,25 @@ def run(study: Study, *, quick: bool) -> dict[str, Any]:
         "folds": study.n_folds,
         "draws": study.n_draws,
         "draws of judged rows": study.n_bar_draws,
+        "seeds": list(range(study.n_bar_draws)),
         "traffic": traffic(study),
-        "main": {bins: main_table(study, bins) for bins in ("relative", "fixed")},
-        "batch size": sweep(study, "relative", "batch_size", BATCHES, n_clusters=CLUSTERS),
-        "clusters": sweep(
-            study, "relative", "n_clusters", CLUSTER_COUNTS[:2] if quick else CLUSTER_COUNTS,
-            batch_size=50,
+        "main": {
+            bins: parts(f"main table, {bins} bins", partial(main_table, study, bins))
+            for bins in both
+        },
+        "batch size": parts(
+            "batch size",
+            partial(sweep, study, "relative", "batch_size", BATCHES, n_clusters=CLUSTERS),
         ),
-        "epsilon": {bins: epsilon_sweep(study, bins, values) for bins in ("relative", "fixed")},
+        "clusters": parts(
+            "clusters",
+            partial(
+                sweep, study, "relative", "n_clusters",
+                CLUSTER_COUNTS[:2] if quick else CLUSTER_COUNTS, batch_size=50,
+            ),
+        ),
+        "epsilon": {
+            bins: parts(f"epsilon, {bins} bins", partial(epsilon_sweep, study, bins, values))
+            for bins in both
+        },
     }  # fmt: skip
