@@ -14,7 +14,7 @@ import dpcore
 
 HEAVY = {"torch", "numba", "sklearn", "scipy"}
 # The parts of dpcore that exist to use heavy packages, and are not imported with it.
-ON_TOP = ("learners", "federated", "_jit")
+ON_TOP = ("learners", "federated", "interop", "_jit")
 
 
 # Stems
@@ -189,11 +189,14 @@ def test_get_include_holds_the_headers():
 
 
 DOWNSTREAM = """
-# cython: language_level=3
+# cython: language_level=3, boundscheck=False, wraparound=False
+from cython.parallel cimport prange
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from dpcore_ext.encode cimport Rows, encode_f64
+from dpcore_ext.pack cimport pack_u8
 from dpcore_ext.rng cimport Key, kernels
-from dpcore_ext.sample cimport DigitLaw, GaussLaw, Law, Table
+from dpcore_ext.sample cimport DigitLaw, GaussLaw, Law, Table, add_digits, add_gauss
 
 
 def blocks(Key key not None, uint64_t nonce, uint64_t counter, uint8_t[::1] out not None):
@@ -204,6 +207,37 @@ def blocks(Key key not None, uint64_t nonce, uint64_t counter, uint8_t[::1] out 
 def draw(Law law not None, Key key not None, uint64_t start, int64_t[::1] out not None):
     with nogil:
         law.fill(&key.key, start, NULL, &out[0], out.shape[0])
+
+
+def reports(Rows rows not None, Key key not None, const double[:, ::1] x not None, int n_bits,
+            uint8_t[:, ::1] codes not None, uint8_t[:, ::1] packed not None):
+    # Every row encoded and packed by whichever thread comes first; the number of refusals.
+    cdef Py_ssize_t i, n = x.shape[1]
+    cdef int failed = 0
+    for i in prange(x.shape[0], nogil=True, schedule="dynamic", num_threads=2):
+        failed += encode_f64(&key.key, &rows.rows, rows.cut, <uint64_t>(i * n), &x[i, 0],
+                             &codes[i, 0], <size_t>n) != 0
+        failed += pack_u8(&codes[i, 0], <size_t>n, <unsigned>n_bits, &packed[i, 0]) != 0
+    return failed
+
+
+def noisy_rows(law, Key key not None, int64_t[:, ::1] x not None):
+    # Noise added to every row in place; the number of refusals.
+    cdef Py_ssize_t i, n = x.shape[1]
+    cdef int failed = 0
+    cdef DigitLaw digits
+    cdef GaussLaw gauss
+    if isinstance(law, DigitLaw):
+        digits = law
+        for i in prange(x.shape[0], nogil=True, schedule="dynamic", num_threads=2):
+            failed += add_digits(&key.key, &digits.law, <uint64_t>(i * n), &x[i, 0], &x[i, 0],
+                                 <size_t>n) != 0
+    else:
+        gauss = law
+        for i in prange(x.shape[0], nogil=True, schedule="dynamic", num_threads=2):
+            failed += add_gauss(&key.key, &gauss.law, <uint64_t>(i * n), &x[i, 0], &x[i, 0],
+                                <size_t>n) != 0
+    return failed
 
 
 def thresholds(Table table not None):
@@ -227,7 +261,10 @@ from setuptools import Extension, setup
 include = [dpcore.get_include(), numpy.get_include()]
 setup(
     name="downstream",
-    ext_modules=cythonize([Extension("downstream", ["downstream.pyx"], include_dirs=include)]),
+    ext_modules=cythonize([
+        Extension("downstream", ["downstream.pyx"], include_dirs=include,
+                  extra_compile_args=["-fopenmp"], extra_link_args=["-fopenmp"])
+    ]),
 )
 """
 
@@ -235,7 +272,8 @@ DOWNSTREAM_PROGRAM = """
 from fractions import Fraction
 import numpy as np
 import downstream
-from dpcore import _laws
+import dpcore.wire
+from dpcore import _laws, local
 from dpcore_ext.rng import Key, keystream
 
 key = Key.from_bytes(bytes(range(32)))
@@ -249,6 +287,25 @@ for law in (laplace, _laws.rounded_gaussian(Fraction(1000))):
     law.native.add_to(key, 7, None, ours)
     downstream.draw(law.native, key, 7, theirs)
     assert np.array_equal(ours, theirs)
+    block = np.arange(3000).reshape(30, 100)
+    expected = np.empty(3000, np.int64)
+    law.native.add_to(key, 0, np.arange(3000), expected)
+    assert downstream.noisy_rows(law.native, key, block) == 0
+    assert np.array_equal(block.reshape(-1), expected)
+    block[3, 4] = 2**62 + 1
+    assert downstream.noisy_rows(law.native, key, block) == 1
+
+mechanism = local.ThreeOutputs(1.0)
+x = np.random.default_rng(0).uniform(-1.2, 1.2, (64, 500))
+codes, packed = np.empty(x.shape, np.uint8), np.zeros((64, 125), np.uint8)
+noise = dpcore.Noise.from_key(bytes(range(32))).stream("cython")
+key = noise.key_for("local", mechanism._fingerprint)
+assert downstream.reports(mechanism._rows, key, x, mechanism.n_bits, codes, packed) == 0
+assert np.array_equal(codes, mechanism.encode(x, noise=noise))
+message = dpcore.wire.unpack(mechanism.pack(codes.reshape(-1)))
+assert packed.tobytes() == bytes(message.payload)
+x[5, 5] = np.nan
+assert downstream.reports(mechanism._rows, key, x, mechanism.n_bits, codes, packed) == 1
 assert downstream.thresholds(laplace.top.native) == len(laplace.top.thresholds)
 assert downstream.digits(laplace.native) == len(laplace.digits)
 assert downstream.cell_width(_laws.discrete_gaussian(Fraction(10**6)).native) > 1
