@@ -12,6 +12,7 @@ from bench.runner import machine
 
 EXPECTED = json.loads((Path(__file__).parent / "expected.json").read_text())
 PACKAGES = ("numpy", "scipy", "scikit-learn", "dp-accounting")
+SEEDS = "random_state is the number of the run; noise is secure, so it cannot be repeated"
 TITLES = {
     "dp-0.75": "DP 0.75",
     "dp-1.5": "DP 1.5",
@@ -51,7 +52,11 @@ def summary(cell: Cell, store: Store) -> dict[str, Any] | None:
 def write_table(cells: list[Cell], store: Store, out: Path) -> None:
     """table1.json and table1.md."""
     found = {cell.name: summary(cell, store) for cell in cells}
-    payload = {"machine": machine(PACKAGES), "cells": {k: v for k, v in found.items() if v}}
+    payload = {
+        "machine": machine(PACKAGES),
+        "seeds": SEEDS,
+        "cells": {k: v for k, v in found.items() if v},
+    }
     (out / "table1.json").write_text(json.dumps(payload, indent=1) + "\n")
     (out / "table1.md").write_text(markdown(cells, store))
 
