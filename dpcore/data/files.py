@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import pickle
 import pickletools
 import zipfile
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore._checks import check_array, check_flag, check_index, check_instance, check_path
+from dpcore._files import replacing
 from dpcore.data.road import SensorData
 from dpcore.errors import DataError, DPCoreError, ParameterError
 
@@ -134,13 +134,11 @@ def save_sensors(path: str | Path, data: SensorData) -> None:
     check_instance(data, "data", SensorData)
     if path.suffix != ".npz":
         raise ParameterError("The 'path' parameter must name an npz file.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
+    with replacing(path) as file:
         np.savez_compressed(
             file, data=data.series, adj=data.adjacency, channels=np.array(data.channels, np.str_),
             step_minutes=data.step_minutes, names=np.array(data.names, np.str_),
         )  # fmt: skip
-    os.replace(temporary, path)
 
 
 def _read_kept(path: Path) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from dpcore._files import replace_bytes
 from dpcore.errors import WireFormatError
 
 __all__ = ["PHASES", "State", "read_state", "write_state"]
@@ -75,15 +75,4 @@ def read_state(path: Path) -> State | None:
 
 def write_state(path: Path, state: State) -> None:
     """Replace the file as a whole, readable by its owner only, and wait until it is on disk."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(state.to_bytes())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_bytes(path, state.to_bytes(), mode=0o600)

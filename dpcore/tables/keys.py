@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._files import sync
 from dpcore.errors import DPCoreError, ParameterError, RepeatedReleaseError
 from dpcore.noise import Noise
 from dpcore.tables.columns import Nulls
@@ -74,15 +75,6 @@ def _create(path: Path) -> None:
         sync(path.parent)
     except OSError:
         raise KeyFileError("The key file cannot be made; name another with --key.") from None
-
-
-def sync(path: Path) -> None:
-    """Make a file, or what was created and renamed in a folder, survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Seal:

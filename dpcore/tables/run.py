@@ -17,12 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpcore._files import replace_bytes, sync
 from dpcore.errors import DPCoreError, ParameterError, RepeatedReleaseError
 from dpcore.noise import Noise
 from dpcore.tables.counts import Counts
 from dpcore.tables.description import facts
 from dpcore.tables.files import Source, Text, Writer, bits_from_text, kind_of, sidecar
-from dpcore.tables.keys import Record, Seal, Usage, sync
+from dpcore.tables.keys import Record, Seal, Usage
 from dpcore.tables.plan import TablePlan
 
 __all__ = ["Job", "OutputError", "Progress", "count_file"]
@@ -89,7 +90,7 @@ class Job:
             sync(part)
             self._claim(where, noise, name, seal)
             if output_kind == "csv":
-                _put(sidecar(target), self._metadata(noise))
+                replace_bytes(sidecar(target), f"{self._metadata(noise)}\n".encode())
             os.chmod(part, 0o666 & ~_umask())
             os.replace(part, target)
             sync(target.parent)
@@ -227,16 +228,6 @@ def _locked_part(target: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(handle)
-
-
-def _put(path: Path, text: str) -> None:
-    """A small file, put in place at once."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False) as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(file.name, 0o666 & ~_umask())
-    os.replace(file.name, path)
 
 
 def _facts_of(path: Path, kind: str) -> dict[str, Any] | None:

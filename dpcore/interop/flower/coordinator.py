@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._files import replace_bytes
 from dpcore.accounting import Privacy
 from dpcore.errors import ProtocolError, WireFormatError
 from dpcore.interop.flower.agreement import Agreement
@@ -191,7 +192,6 @@ class Coordinator(ABC):
             },
             "history": self.history,
         }
-        path, new = self.folder / _RESULT, self.folder / f"{_RESULT}.new"
-        new.write_text(json.dumps(result, indent=1))
-        os.replace(new, path)
+        path = self.folder / _RESULT
+        replace_bytes(path, json.dumps(result, indent=1).encode())
         return path

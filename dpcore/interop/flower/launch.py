@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError, ProtocolError
 from dpcore.interop.flower.transport import FOLDER, NODE_FOLDER, PULSE, RUN, failure_file
 
@@ -243,7 +244,7 @@ class ServerProcess:
             if text not in before:
                 self._flwr("supernode", "register", str(public), _CONNECTION)
                 before.append(text)
-                known.write_text("\n".join(before) + "\n")
+                replace_bytes(known, ("\n".join(before) + "\n").encode())
         self._submit()
 
     def _submit(self) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from dpcore._files import replace_bytes
 from dpcore.accounting import Ledger
 from dpcore.errors import DPCoreError, ParameterError, RefusedError
 from dpcore.interop.flower import data
@@ -82,8 +82,8 @@ def enrol(
         "delta": chance if delta is None else delta,
     }
     if not copy.exists():
-        _replace(copy, Path(agreement).read_text())
-    _replace(place / _CONFIG, json.dumps(config, indent=1))
+        replace_bytes(copy, Path(agreement).read_bytes(), mode=0o600)
+    replace_bytes(place / _CONFIG, json.dumps(config, indent=1).encode(), mode=0o600)
     return terms
 
 
@@ -163,12 +163,3 @@ class Node:
                 except DPCoreError:  # not for this client, or not its folder: silence
                     continue
         return found
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)

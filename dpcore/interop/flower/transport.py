@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.coordinator import Coordinator
@@ -77,7 +78,7 @@ def server_app() -> Any:
             return
         except Exception as error:
             reason = f"{type(error).__name__}: {error}\n"
-            failure_file(place, os.environ.get(RUN, "")).write_text(reason)
+            replace_bytes(failure_file(place, os.environ.get(RUN, "")), reason.encode())
             raise
 
     return app

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from dpcore._files import replacing
 from dpcore.errors import DataError
 from dpcore.learners.forecast.model import HistogramLSTM, normalise
 
@@ -258,12 +258,8 @@ def _report(name: str, state: dict[str, Any], options: Options, seconds: float) 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Replace a file as a whole: a reader, or a kill at any moment, sees the old or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
+    with replacing(path, mode=0o600) as file:
         torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def read_checkpoint(path: Path, fingerprint: str) -> dict[str, Any] | None:
