@@ -1,4 +1,4 @@
-"""dpcore privatize and dpcore estimate on real files, pipes and processes."""
+"""dpcore privatize and dpcore estimate on real files, pipes and terminals, and what they refuse."""
 
 import io
 import json
@@ -6,85 +6,38 @@ import os
 import pty
 import resource
 import shutil
-import signal
-import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
-import pyarrow.parquet as pq
 import pytest
+from table_commands_support import (
+    COMMAND,
+    N,
+    noise,
+    privatize,
+    read,
+    run,
+    table,
+    write,
+    write_big,
+    write_schemas,
+)
 
 import dpcore
-from dpcore import Noise, cli, local
-from dpcore.tables import TablePlan, table_stream
-
-N = 4000
-COMMAND = [sys.executable, "-m", "dpcore"]
-ONE = "[columns.x]\nlower = 0\nupper = 100\n"
-MIXED = """
-epsilon = 6.0
-[columns.x]
-lower = 0
-upper = 100
-[columns.fuel]
-categories = ["gas", "oil", "NA"]
-[columns.code]
-categories = 30
-"""
+from dpcore import cli, local
+from dpcore.tables import TablePlan
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("one.toml").write_text(ONE)
-    Path("mixed.toml").write_text(MIXED)
+    write_schemas()
     return tmp_path
-
-
-def table(n=N, seed=0):
-    rng = np.random.default_rng(seed)
-    return pa.table(
-        {
-            "x": rng.uniform(20, 60, n),
-            "fuel": rng.choice(["gas", "oil", "NA"], n),
-            "code": rng.integers(0, 30, n),
-        }
-    )
-
-
-def write(data, path):
-    kind = Path(path).suffix
-    if kind == ".parquet":
-        pq.write_table(data, path, row_group_size=999)
-    elif kind == ".csv":
-        pa.csv.write_csv(data, path)
-    else:
-        with pa.ipc.new_file(path, data.schema) as writer:
-            writer.write_table(data, max_chunksize=777)
-
-
-def read(path):
-    if path.endswith(".parquet"):
-        return pq.read_table(path)
-    return pa.ipc.open_file(path).read_all()
-
-
-def run(*arguments, code=0):
-    assert cli.main([str(argument) for argument in arguments]) == code
-
-
-def privatize(source, output, *more, schema="one.toml", code=0):
-    run("privatize", source, "--schema", schema, "-o", output, *more, code=code)
-
-
-def noise(name, key="in.parquet.dpcore-key", file=None):
-    return table_stream(Noise.from_key(Path(key).read_bytes()), name, file)
 
 
 # The same bytes
@@ -216,128 +169,6 @@ def test_faults_of_pipes(folder, capfd):
     assert "folder" in capfd.readouterr().err
 
 
-# The key, the record and the ledger
-
-
-def test_the_key_is_secret(folder, capfd):
-    write(table().select(["x"]), "in.parquet")
-    privatize("in.parquet", "out.parquet", "--epsilon", 2)
-    key = Path("in.parquet.dpcore-key")
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert stat.S_IMODE(Path("in.parquet.dpcore-key.streams").stat().st_mode) == 0o600
-    secret, printed = key.read_bytes(), "".join(capfd.readouterr())
-    beside = Path("in.parquet.dpcore-key.streams").read_bytes() + Path("out.parquet").read_bytes()
-    for form in (secret.hex().encode(), secret):
-        assert form not in printed.encode(errors="surrogateescape") + beside
-    key.chmod(0o640)
-    privatize("in.parquet", "other.parquet", "--epsilon", 2, code=1)
-    assert "readable by others" in capfd.readouterr().err
-    key.chmod(0o600)
-    key.write_bytes(b"short")
-    privatize("in.parquet", "other.parquet", "--epsilon", 2, code=1)
-    assert "32 bytes" in capfd.readouterr().err
-    privatize("in.parquet", "other.parquet", "--epsilon", 2, "--key", "nowhere/key", code=1)
-    assert "--key" in capfd.readouterr().err
-    assert not Path("other.parquet").exists()
-
-
-def test_two_processes_agree_on_one_key(folder):
-    write(table().select(["x"]), "in.parquet")
-    command = [*COMMAND, "privatize", "in.parquet", "--schema", "one.toml", "--epsilon", "2", "-o"]
-    both = [subprocess.Popen([*command, f"{i}.parquet"], stderr=subprocess.PIPE) for i in "ab"]
-    for process in both:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-    assert Path("a.parquet").read_bytes() == Path("b.parquet").read_bytes()
-
-
-def test_changed_data_never_get_the_same_noise(folder, capsys):
-    data = table().select(["x"])
-    write(data, "in.parquet")
-    options = ["--epsilon", 2, "--ledger", "ledger.sqlite", "--budget", 5]
-    privatize("in.parquet", "out.parquet", *options)
-    before = Path("out.parquet").read_bytes()
-    changed = data["x"].to_numpy().copy()
-    changed[7] += 1
-    write(pa.table({"x": changed}), "in.parquet")
-    for more in ([], ["--force"]):
-        privatize("in.parquet", "other.parquet", *options, *more, code=1)
-        assert "--stream" in capsys.readouterr().err
-    privatize("in.parquet", "out.parquet", *options, "--force", code=1)
-    assert Path("out.parquet").read_bytes() == before
-    assert not list(folder.glob(".*.part"))
-    assert len(dpcore.Ledger("ledger.sqlite").entries) == 1
-    privatize("in.parquet", "other.parquet", *options, "--stream", "second")
-    assert len(dpcore.Ledger("ledger.sqlite").entries) == 2
-    first, second = (read(name)["x"].to_numpy() for name in ("out.parquet", "other.parquet"))
-    assert (first != second).mean() > 0.2
-    privatize("in.parquet", "third.parquet", *options, "--stream", "third", code=1)
-    assert "budget" in capsys.readouterr().err
-    assert not Path("third.parquet").exists()
-
-
-def test_a_new_ledger_needs_a_budget(folder, capsys):
-    write(table().select(["x"]), "in.parquet")
-    privatize("in.parquet", "out.parquet", "--epsilon", 2, "--ledger", "l", code=1)
-    assert "--budget" in capsys.readouterr().err
-    privatize("in.parquet", "out.parquet", "--epsilon", 2, "--budget", 1, "--ledger", "l", code=1)
-    assert not Path("out.parquet").exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t: t.slice(0, N - 1),
-        lambda t: t.slice(1),
-        lambda t: t.set_column(1, "fuel", pa.array(["gas", *t["fuel"].to_pylist()[:-1]])),
-        lambda t: t.take(pa.array(np.arange(N)[::-1])),
-    ],
-)
-def test_any_change_is_found(folder, capsys, change):
-    write(table(), "in.parquet")
-    privatize("in.parquet", "out.parquet", schema="mixed.toml")
-    write(change(table()), "in.parquet")
-    privatize("in.parquet", "other.parquet", schema="mixed.toml", code=1)
-    assert "'in.parquet' has changed" in capsys.readouterr().err
-    assert not Path("other.parquet").exists()
-
-
-def test_another_column_does_not_get_the_same_noise(folder, capsys):
-    """A mechanism knows bounds and epsilon, and not what a column is called."""
-    write(pa.table({"x": np.arange(N) % 100.0, "y": np.arange(N) % 7.0}), "in.parquet")
-    Path("other.toml").write_text(ONE.replace("x", "y"))
-    options = ["--epsilon", 2, "--extra-columns", "drop", "--ledger", "l", "--budget", 9]
-    privatize("in.parquet", "x.parquet", *options)
-    privatize("in.parquet", "y.parquet", *options, schema="other.toml", code=1)
-    assert "--stream" in capsys.readouterr().err
-    assert not Path("y.parquet").exists()
-    privatize("in.parquet", "y.parquet", *options, "--stream", "y", schema="other.toml")
-    assert len(dpcore.Ledger("l").entries) == 2
-    # With another loss the noise is another, and is charged for.
-    privatize("in.parquet", "z.parquet", *options, "--epsilon", 1, schema="other.toml")
-    assert len(dpcore.Ledger("l").entries) == 3
-
-
-def test_the_same_data_in_another_file_are_the_same(folder):
-    write(table(), "in.parquet")
-    privatize("in.parquet", "out.parquet", "--ledger", "l", "--budget", 6, schema="mixed.toml")
-    write(table(), "in.arrow")
-    shared = ["--key", "in.parquet.dpcore-key", "--stream", "in.parquet"]
-    privatize("in.arrow", "other.parquet", "--ledger", "l", *shared, schema="mixed.toml")
-    assert read("other.parquet").equals(read("out.parquet"))
-    assert len(dpcore.Ledger("l").entries) == 1
-
-
-def test_dropped_rows_are_part_of_what_is_sealed(folder, capsys):
-    for place, code in ((3, 0), (3, 0), (4, 1)):
-        values = [1.0, 2.0, 3.0, 0.0, 0.0, 5.0]
-        values[place] = None
-        write(pa.table({"x": pa.array(values)}), "in.parquet")
-        privatize("in.parquet", f"{time.time_ns()}.parquet", "--epsilon", 1, "--on-null", "drop",
-                  code=code)  # fmt: skip
-    assert "has changed" in capsys.readouterr().err
-
-
 # Refusals
 
 
@@ -456,107 +287,6 @@ def test_a_reader_that_goes_away_is_no_crash(folder):
         printed = process.stderr.read()
         assert process.wait(timeout=60) == 1
     assert b"Traceback" not in printed
-
-
-# Killed
-
-
-def start(*arguments):
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE)
-
-
-def kill_when(process, condition):
-    """SIGKILL as soon as the condition holds; it must do so while the process runs."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-
-
-def write_big(path, n, seed=0):
-    rng = np.random.default_rng(seed)
-    with pq.ParquetWriter(path, pa.schema([("x", pa.float64())]), use_dictionary=False) as writer:
-        for _ in range(n // 500_000):
-            writer.write_table(pa.table({"x": rng.uniform(0, 100, 500_000)}))
-
-
-def test_a_killed_file_comes_out_as_if_nothing_had_happened(folder):
-    write_big("in.parquet", 8_000_000)
-    options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
-    options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
-    part = Path(".out.parquet.part")
-    process = start(*options, "-o", "out.parquet")
-    kill_when(process, lambda: part.exists() and part.stat().st_size > 100_000)
-    assert not Path("out.parquet").exists()
-    assert stat.S_IMODE(part.stat().st_mode) == 0o600
-    secret = Path("in.parquet.dpcore-key").read_bytes()
-    run(*options, "-o", "out.parquet")
-    run(*options, "-o", "undisturbed.parquet")
-    assert Path("out.parquet").read_bytes() == Path("undisturbed.parquet").read_bytes()
-    assert Path("in.parquet.dpcore-key").read_bytes() == secret
-    assert not part.exists()
-    assert len(dpcore.Ledger("ledger.sqlite").entries) == 1
-    plan = TablePlan.from_metadata(read("out.parquet"))
-    again = plan.privatize(pq.read_table("in.parquet"), noise=noise("in.parquet"))
-    assert again["x"].combine_chunks().equals(read("out.parquet")["x"].combine_chunks())
-
-
-def test_a_killed_folder_goes_on_where_it_was(folder):
-    os.mkdir("in")
-    for i in range(6):
-        write_big(f"in/{i}.parquet", 3_000_000, seed=i)
-    options = ["privatize", "in", "--schema", "one.toml", "--epsilon", 2]
-    options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
-    process = start(*options, "-o", "out")
-    kill_when(process, lambda: Path("out/1.parquet").exists())
-    finished = {p.name: p.stat() for p in Path("out").glob("*.parquet")}
-    assert 2 <= len(finished) < 6
-    run(*options, "-o", "out")
-    for name, before in finished.items():
-        after = Path("out", name).stat()
-        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    run(*options, "-o", "undisturbed")
-    for i in range(6):
-        assert (
-            Path(f"out/{i}.parquet").read_bytes() == Path(f"undisturbed/{i}.parquet").read_bytes()
-        )
-    assert not list(Path("out").glob(".*"))
-    assert len(dpcore.Ledger("ledger.sqlite").entries) == 1
-
-
-def test_a_record_without_an_output_is_no_obstacle(folder):
-    """As after a crash between the record and the renaming."""
-    write(table(), "in.csv")
-    privatize("in.csv", "out.csv", schema="mixed.toml")
-    before = Path("out.csv").read_bytes()
-    Path("out.csv").unlink()
-    privatize("in.csv", "out.csv", schema="mixed.toml")
-    assert Path("out.csv").read_bytes() == before
-
-
-def test_one_output_has_one_writer(folder, capsys):
-    write_big("in.parquet", 8_000_000)
-    options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
-    part = Path(".out.parquet.part")
-    with start(*options, "-o", "out.parquet") as process:
-        try:
-            deadline = time.monotonic() + 60
-            while not (part.exists() and part.stat().st_size):
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
-            os.kill(process.pid, signal.SIGSTOP)
-            run(*options, "-o", "out.parquet", code=1)
-            assert "another process" in capsys.readouterr().err
-            os.kill(process.pid, signal.SIGCONT)
-            process.communicate(timeout=60)
-            assert process.returncode == 0
-        finally:
-            process.kill()
-    assert read("out.parquet").num_rows == 8_000_000
 
 
 # Estimates

@@ -1,0 +1,123 @@
+"""dpcore privatize killed and run again: the same bytes, charged once."""
+
+import os
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from table_commands_support import (
+    COMMAND,
+    noise,
+    privatize,
+    read,
+    run,
+    table,
+    write,
+    write_big,
+    write_schemas,
+)
+
+import dpcore
+from dpcore.tables import TablePlan
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_schemas()
+    return tmp_path
+
+
+def start(*arguments):
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE)
+
+
+def kill_when(process, condition):
+    """SIGKILL as soon as the condition holds; it must do so while the process runs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_killed_file_comes_out_as_if_nothing_had_happened(folder):
+    write_big("in.parquet", 8_000_000)
+    options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
+    options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
+    part = Path(".out.parquet.part")
+    process = start(*options, "-o", "out.parquet")
+    kill_when(process, lambda: part.exists() and part.stat().st_size > 100_000)
+    assert not Path("out.parquet").exists()
+    assert stat.S_IMODE(part.stat().st_mode) == 0o600
+    secret = Path("in.parquet.dpcore-key").read_bytes()
+    run(*options, "-o", "out.parquet")
+    run(*options, "-o", "undisturbed.parquet")
+    assert Path("out.parquet").read_bytes() == Path("undisturbed.parquet").read_bytes()
+    assert Path("in.parquet.dpcore-key").read_bytes() == secret
+    assert not part.exists()
+    assert len(dpcore.Ledger("ledger.sqlite").entries) == 1
+    plan = TablePlan.from_metadata(read("out.parquet"))
+    again = plan.privatize(pq.read_table("in.parquet"), noise=noise("in.parquet"))
+    assert again["x"].combine_chunks().equals(read("out.parquet")["x"].combine_chunks())
+
+
+def test_a_killed_folder_goes_on_where_it_was(folder):
+    os.mkdir("in")
+    for i in range(6):
+        write_big(f"in/{i}.parquet", 3_000_000, seed=i)
+    options = ["privatize", "in", "--schema", "one.toml", "--epsilon", 2]
+    options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
+    process = start(*options, "-o", "out")
+    kill_when(process, lambda: Path("out/1.parquet").exists())
+    finished = {p.name: p.stat() for p in Path("out").glob("*.parquet")}
+    assert 2 <= len(finished) < 6
+    run(*options, "-o", "out")
+    for name, before in finished.items():
+        after = Path("out", name).stat()
+        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    run(*options, "-o", "undisturbed")
+    for i in range(6):
+        assert (
+            Path(f"out/{i}.parquet").read_bytes() == Path(f"undisturbed/{i}.parquet").read_bytes()
+        )
+    assert not list(Path("out").glob(".*"))
+    assert len(dpcore.Ledger("ledger.sqlite").entries) == 1
+
+
+def test_a_record_without_an_output_is_no_obstacle(folder):
+    """As after a crash between the record and the renaming."""
+    write(table(), "in.csv")
+    privatize("in.csv", "out.csv", schema="mixed.toml")
+    before = Path("out.csv").read_bytes()
+    Path("out.csv").unlink()
+    privatize("in.csv", "out.csv", schema="mixed.toml")
+    assert Path("out.csv").read_bytes() == before
+
+
+def test_one_output_has_one_writer(folder, capsys):
+    write_big("in.parquet", 8_000_000)
+    options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
+    part = Path(".out.parquet.part")
+    with start(*options, "-o", "out.parquet") as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not (part.exists() and part.stat().st_size):
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            os.kill(process.pid, signal.SIGSTOP)
+            run(*options, "-o", "out.parquet", code=1)
+            assert "another process" in capsys.readouterr().err
+            os.kill(process.pid, signal.SIGCONT)
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    assert read("out.parquet").num_rows == 8_000_000
