@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from dpcore.noise import Noise
@@ -11,7 +14,15 @@ from dpcore_ext.rng import Key
 __all__ = ["Activation", "ledger_in_force", "open_release", "prepay"]
 
 
+# Processes that are started inside of ``with ledger:`` and import dpcore anew find it by these.
+PATH = "DPCORE_LEDGER"
+DURABILITY = "DPCORE_LEDGER_DURABILITY"
+
+
 class _Charging(Protocol):
+    path: Path
+    durability: str
+
     def admit(self, source: Noise) -> None: ...
     def charge(
         self, event: Any, *, fingerprint: str | None = None, claim: str | None = None
@@ -21,6 +32,7 @@ class _Charging(Protocol):
 # For the whole process: a release in another thread must not escape the ledger around it.
 _lock = threading.Lock()
 _active: list[_Charging] = []
+_before: dict[str, str | None] = {}
 
 
 class Activation:
@@ -31,18 +43,48 @@ class Activation:
 
     def begin(self) -> None:
         with _lock:
+            if not _active:
+                _before.update({name: os.environ.get(name) for name in (PATH, DURABILITY)})
             _active.append(self._ledger)
+            _tell_children()
 
     def end(self) -> None:
         with _lock:
             last = max(i for i, ledger in enumerate(_active) if ledger is self._ledger)
             del _active[last]
+            _tell_children()
+
+
+def _tell_children() -> None:
+    """Name the innermost ledger in the environment, or what was named there before."""
+    if _active:
+        ledger = _active[-1]
+        os.environ |= {PATH: str(ledger.path.absolute()), DURABILITY: ledger.durability}
+        return
+    for name, value in _before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def ledger_in_force() -> Any:
-    """The innermost ledger in force, or None: for releases that charge parts of the data."""
+    """The innermost ledger in force, or None."""
     with _lock:
-        return _active[-1] if _active else None
+        if _active:
+            return _active[-1]
+    path = os.environ.get(PATH)
+    return _inherited(path, os.environ.get(DURABILITY, "process")) if path else None
+
+
+@lru_cache(maxsize=1)
+def _inherited(path: str, durability: str) -> Any:
+    from dpcore.accounting.ledger import Ledger  # which uses this module
+    from dpcore.errors import LedgerError
+
+    if not Path(path).exists():
+        raise LedgerError(f"The ledger that {PATH} names is not there; nothing was released.")
+    return Ledger(path, durability=durability)
 
 
 def open_release(source: Noise, event: Any, purpose: str, *parameters: int | str | bytes) -> Key:
@@ -62,9 +104,11 @@ def prepay(source: Noise, event: Any, purpose: str, *parameters: int | str | byt
 
 
 def _charge(event: Any, source: Noise, purpose: str, *parameters: int | str | bytes) -> None:
-    if not _active or source.is_prepaid:
+    if source.is_prepaid:
         return
-    ledger = _active[-1]
+    ledger = ledger_in_force()
+    if ledger is None:
+        return
     ledger.admit(source)
     fingerprint = source.fingerprint(purpose, *parameters) if source.pinned else None
     ledger.charge(event, fingerprint=fingerprint, claim=source.claim)

@@ -88,7 +88,9 @@ class Ledger:
 
     A release first reserves its cost here, in one transaction, and only then draws noise. What does
     not fit raises `BudgetExceededError` before any randomness is touched. Inside ``with ledger:``
-    every release of this process, in all of its threads, is charged.
+    every release of this process, in all of its threads, is charged, and so is every release of the
+    processes that it starts there, forked or spawned: those find the file by the environment
+    variable ``DPCORE_LEDGER``, which may also be set for a whole job.
 
     Releases on a pinned stream are charged once: the same release made again, or made in chunks,
     has the same noise and tells nothing new.
@@ -109,12 +111,14 @@ class Ledger:
     -------
     The sum of all entries is at most the budget, under the composition rules of
     `dpcore.accounting` (never less than the truth). A process that dies after reserving leaves the
-    cost spent, never unspent. Not covered: releases made outside of ``with ledger:``, copies of the
-    file, other ledgers for the same data, and somebody who edits it.
+    cost spent, never unspent. Not covered: releases made outside of ``with ledger:``, those of
+    workers that were started before it (pools of joblib and others keep them, and keep charging the
+    ledger they were started in), copies of the file, other ledgers for the same data, and somebody
+    who edits it.
 
     Cost
     ----
-    Some 50 microseconds per reservation, 150 once Gaussian releases are among them.
+    Some 70 microseconds per reservation, 180 once Gaussian releases are among them.
 
     Examples
     --------

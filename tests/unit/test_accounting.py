@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -74,6 +75,8 @@ def test_what_was_released_with_a_tenth_ten_times_fits_one():
     seen = []
 
     class Watch:
+        path, durability = Path("watch"), "process"
+
         def admit(self, source):
             pass
 
