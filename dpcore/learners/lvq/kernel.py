@@ -12,13 +12,19 @@ products, so a clip factor f per sample is known before any gradient is formed, 
     g_W     = -H Omega
     g_Omega = Z' X - H' W
 
-The two large products are ``X Omega'`` and ``Z' X``.
+The two large products are ``X Omega'`` and ``Z' X``. Only differences of samples and prototypes
+matter, so both are first moved to where the prototypes' mean is 0, which costs no digits later.
+
+One sample must not change what another adds. Last digits of a product may depend on how many rows
+it has, so whatever is a jump (which prototype wins, whether a gradient counts) is decided by the
+row alone where rounding could decide it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +83,12 @@ class Model:
         omega = None if self.omega is None else self.omega.astype(dtype, copy=False)
         return replace(self, prototypes=self.prototypes.astype(dtype, copy=False), omega=omega)
 
+    @cached_property
+    def gram(self) -> Array:
+        """Omega Omega' of GMLVQ."""
+        assert self.omega is not None
+        return np.asarray(self.omega @ self.omega.T)
+
     def project(self, x: Array) -> Array:
         """x in coordinates whose Euclidean distance is that of the model."""
         if self.omega is None:
@@ -97,9 +109,9 @@ class Sums:
 
 def distances(x: Array, model: Model) -> Array:
     """Squared distances of the rows of x to the prototypes, at least 0."""
-    y, u = model.project(x), model.project(model.prototypes)
-    d = (y * y).sum(axis=1)[:, None] - 2 * (y @ u.T) + (u * u).sum(axis=1)
-    return np.asarray(np.maximum(d, 0))
+    w = model.prototypes
+    y, u = model.project(x), model.project(w)
+    return _Sizes.of(x, w, y, u).gaps(y, u)
 
 
 def clipped_sums(
@@ -136,10 +148,12 @@ def clipped_sums(
     rows = {None: _euclidean_rows, 1: _diagonal_rows, 2: _matrix_rows}[
         None if model.omega is None else model.omega.ndim
     ]
-    total = rows(x[:_CHUNK], codes[:_CHUNK], model, aim, transfer)
+    centre = model.prototypes.mean(axis=0)
+    model = replace(model, prototypes=model.prototypes - centre)
+    total = rows(x[:_CHUNK] - centre, codes[:_CHUNK], model, aim, transfer)
     for begin in range(_CHUNK, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
-        total += rows(x[part], codes[part], model, aim, transfer)
+        total += rows(x[part] - centre, codes[part], model, aim, transfer)
     return total.gradient(model)
 
 
@@ -171,7 +185,10 @@ class _Moments:
 
 @dataclass(frozen=True)
 class _Winners:
-    """Nearest prototypes of the own class (p) and of another (m), with their coefficients."""
+    """Nearest prototypes of the own class (p) and of another (m), with their coefficients.
+
+    `part` is how much of a clipped gradient counts: it falls to 0 where a sample lies on both.
+    """
 
     p: npt.NDArray[np.intp]
     m: npt.NDArray[np.intp]
@@ -179,6 +196,7 @@ class _Winners:
     d_m: Array
     a: Array
     b: Array
+    part: Array
     cost: float
 
     def clipped(self, squared_norm: Array, rounding: Array, aim: float) -> _Winners:
@@ -186,7 +204,7 @@ class _Winners:
         if aim == math.inf:
             return self
         norm = np.sqrt(np.maximum(squared_norm, 0)) + rounding
-        factor = (aim / np.maximum(norm, aim)).astype(norm.dtype)
+        factor = (self.part * aim / np.maximum(norm, aim)).astype(norm.dtype)
         return replace(self, a=self.a * factor, b=self.b * factor)
 
     def scatter(self, n_prototypes: int) -> Array:
@@ -198,9 +216,84 @@ class _Winners:
         return weights
 
 
-def _nearest(d: Array, codes: npt.NDArray[np.intp], model: Model) -> tuple[Array, Array]:
+def _nearest(
+    d: Array, sizes: _Sizes, x: Array, codes: npt.NDArray[np.intp], model: Model
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The prototypes p and m of each row, the first among equals.
+
+    d holds distances as products give them. Where their error could decide, float64 does, and where
+    it still could, distances that are computed for each row by itself.
+    """
     own = model.codes == codes[:, None]
-    return np.where(own, d, np.inf).argmin(axis=1), np.where(own, np.inf, d).argmin(axis=1)
+    sides = np.where(own, d, np.inf), np.where(own, np.inf, d)
+    p, m = (side.argmin(axis=1) for side in sides)
+    limit = 2 * _reach(sizes, model)[:, None]
+    close = [(side <= side.min(axis=1, keepdims=True) + limit).sum(axis=1) > 1 for side in sides]
+    open_rows = np.flatnonzero(close[0] | close[1])
+    if open_rows.size == 0:
+        return p, m
+    rows, labels = x[open_rows], codes[open_rows]
+    if x.dtype == np.float64:
+        d, own = _lone_distances(rows, model), own[open_rows]
+        p[open_rows] = np.where(own, d, np.inf).argmin(axis=1)
+        m[open_rows] = np.where(own, np.inf, d).argmin(axis=1)
+    else:
+        rows, wide = rows.astype(np.float64), model.astype(np.float64)
+        y, u = wide.project(rows), wide.project(wide.prototypes)
+        sizes = _Sizes.of(rows, wide.prototypes, y, u)
+        p[open_rows], m[open_rows] = _nearest(sizes.gaps(y, u), sizes, rows, labels, wide)
+    return p, m
+
+
+def _lone_distances(x: Array, model: Model) -> Array:
+    """Distances whose digits depend on nothing but their row and prototype."""
+    d = np.empty((len(x), len(model.prototypes)))
+    for j, w in enumerate(model.prototypes):
+        moved = x - w
+        if model.omega is not None and model.omega.ndim == 2:
+            moved = np.matmul(model.omega, moved[..., np.newaxis])[..., 0]  # a product for each row
+            d[:, j] = _rowdot(moved, moved)
+        else:
+            d[:, j] = _rowdot(moved, moved if model.omega is None else moved * model.omega)
+    return d
+
+
+def _reach(sizes: _Sizes, model: Model) -> Array:
+    """A bound on the error of the distances of each row: n terms lose n units at most."""
+    d = rank = model.prototypes.shape[1]
+    size = np.sqrt(sizes.y) + math.sqrt(sizes.u.max())
+    spread = np.zeros_like(size)
+    if model.omega is not None and model.omega.ndim == 2:
+        rank = len(model.omega)
+        raw = np.sqrt(sizes.x) + math.sqrt(sizes.w.max())
+        spread = raw * ((d + 8) * 2 * float(np.linalg.norm(model.omega)))
+    unit = float(np.finfo(size.dtype).eps) / 2
+    return np.asarray(unit * size * ((rank + 8) * size + spread))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Squared norms of rows x and prototypes w, and of both under the model: y and u."""
+
+    x: Array
+    w: Array
+    y: Array
+    u: Array
+
+    @staticmethod
+    def of(x: Array, w: Array, y: Array, u: Array) -> _Sizes:
+        x_squares, w_squares = _rowdot(x, x), _rowdot(w, w)
+        if y is x:
+            return _Sizes(x_squares, w_squares, x_squares, w_squares)
+        return _Sizes(x_squares, w_squares, _rowdot(y, y), _rowdot(u, u))
+
+    def gaps(self, y: Array, u: Array) -> Array:
+        """Squared distances of the rows to the prototypes, at least 0."""
+        products = y @ u.T
+        products *= -2
+        products += self.y[:, None]
+        products += self.u
+        return np.asarray(np.maximum(products, 0, out=products))
 
 
 def _coefficients(p: Array, m: Array, d_p: Array, d_m: Array, transfer: Transfer) -> _Winners:
@@ -208,9 +301,10 @@ def _coefficients(p: Array, m: Array, d_p: Array, d_m: Array, transfer: Transfer
     live = s >= DEGENERATE
     s = np.where(live, s, 1)
     mu = np.where(live, (d_p - d_m) / s, 0)
+    part = np.clip(s / DEGENERATE - 1, 0, 1)
     scale = np.where(live, 4 * transfer.slope(mu) / (s * s), 0).astype(s.dtype)
     cost = float(transfer.cost(mu[live].astype(np.float64)).sum())
-    return _Winners(p, m, d_p, d_m, scale * d_m, scale * d_p, cost)
+    return _Winners(p, m, d_p, d_m, scale * d_m, scale * d_p, part, cost)
 
 
 def _rowdot(x: Array, y: Array) -> Array:
@@ -222,13 +316,13 @@ def _euclidean_rows(
 ) -> _Moments:
     w = model.prototypes
     rows = np.arange(len(x))
-    squares, w_squares = _rowdot(x, x), _rowdot(w, w)
-    d = np.maximum(squares[:, None] - 2 * (x @ w.T) + w_squares, 0)
-    p, m = _nearest(d, codes, model)
+    sizes = _Sizes.of(x, w, x, w)
+    d = sizes.gaps(x, w)
+    p, m = _nearest(d, sizes, x, codes, model)
     won = _coefficients(p, m, d[rows, p], d[rows, m], transfer)
     a2, b2 = won.a * won.a, won.b * won.b
-    norm = a2 * won.d_p + b2 * won.d_m + (a2 + b2) * _cancellation(x, squares, w_squares)
-    won = won.clipped(norm, (won.a + won.b) * _rounding(squares, w_squares), aim)
+    norm = a2 * won.d_p + b2 * won.d_m + (a2 + b2) * _cancellation(x, sizes)
+    won = won.clipped(norm, (won.a + won.b) * _rounding(sizes.x, sizes.w), aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
     return _Moments(h, None, won.cost)
@@ -240,63 +334,62 @@ def _matrix_rows(
     w, omega = model.prototypes, model.omega
     assert omega is not None
     y, u = x @ omega.T, w @ omega.T
-    y_squares, u_squares = _rowdot(y, y), _rowdot(u, u)
-    d = y_squares[:, None] - 2 * (y @ u.T) + u_squares
-    p, m = _nearest(d, codes, model)
+    sizes = _Sizes.of(x, w, y, u)
+    p, m = _nearest(sizes.gaps(y, u), sizes, x, codes, model)
     v_p, v_m = y - u[p], y - u[m]
     won = _coefficients(p, m, _rowdot(v_p, v_p), _rowdot(v_m, v_m), transfer)
     if aim < math.inf:
         # H and Z' X lose digits of their own where a prototype is close to the sample.
-        norm, squares = _matrix_norm(x, y, u, won, v_p, v_m, model)
-        w_squares = _rowdot(w, w)
+        norm = _matrix_norm(x, sizes, won, v_p, v_m, model)
         lost = won.a * np.sqrt(won.d_p) + won.b * np.sqrt(won.d_m)
-        lost = lost * _rounding(squares, w_squares)
-        size = np.linalg.norm(omega) + math.sqrt(w_squares.max())
-        lost += (won.a + won.b) * _rounding(y_squares, u_squares) * size
+        lost = lost * _rounding(sizes.x, sizes.w)
+        size = np.linalg.norm(omega) + math.sqrt(sizes.w.max())
+        lost += (won.a + won.b) * _rounding(sizes.y, sizes.u) * size
         won = won.clipped(norm, lost, aim)
     v_p *= won.a[:, None]
     v_m *= won.b[:, None]
+    every = np.arange(len(w))
+    h = (won.p == every[:, None]).astype(x.dtype) @ v_p
+    h -= (won.m == every[:, None]).astype(x.dtype) @ v_m
     v_p -= v_m
-    weights = won.scatter(len(w))
-    h = (weights.T @ y).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * u
-    return _Moments(h, (v_p.T @ x).astype(np.float64), won.cost)
+    return _Moments(h.astype(np.float64), (v_p.T @ x).astype(np.float64), won.cost)
 
 
 def _matrix_norm(
-    x: Array, y: Array, u: Array, won: _Winners, v_p: Array, v_m: Array, model: Model
-) -> tuple[Array, Array]:
-    """Squared norms of the gradients, over prototypes and Omega together, and of the rows.
-
-    y and u are x and the prototypes under Omega, v_p and v_m the differences of their rows.
-    """
+    x: Array, sizes: _Sizes, won: _Winners, v_p: Array, v_m: Array, model: Model
+) -> Array:
+    """Squared norms of the gradients, over prototypes and Omega together."""
     w = model.prototypes
     rows = np.arange(len(x))
-    squares, w_gram, xw = _rowdot(x, x), w @ w.T, x @ w.T
-    w_squares = w_gram.diagonal()
+    w_gram, xw = w @ w.T, x @ w.T
     xw_p, xw_m = xw[rows, won.p], xw[rows, won.m]
-    slack = _cancellation(x, squares, w_squares)
-    dd_p = squares - 2 * xw_p + w_squares[won.p] + slack
-    dd_m = squares - 2 * xw_m + w_squares[won.m] + slack
-    dd_pm = squares - xw_p - xw_m + w_gram[won.p, won.m]
+    slack = _cancellation(x, sizes)
+    dd_p = sizes.x - 2 * xw_p + sizes.w[won.p] + slack
+    dd_m = sizes.x - 2 * xw_m + sizes.w[won.m] + slack
+    dd_pm = sizes.x - xw_p - xw_m + w_gram[won.p, won.m]
     a2, b2 = won.a * won.a, won.b * won.b
     outer_p, outer_m = a2 * won.d_p * dd_p, b2 * won.d_m * dd_m
     outer_pm = won.a * won.b * _rowdot(v_p, v_m) * dd_pm
     # Far from two prototypes that are close to each other, the outer products nearly cancel.
     slack = 4 * _unit(x) * (outer_p + outer_m)
-    norm = outer_p + outer_m - 2 * outer_pm + slack
+    norm = a2 * _pulled_back(v_p, won.d_p, model) + b2 * _pulled_back(v_m, won.d_m, model)
+    return np.asarray(norm + outer_p + outer_m - 2 * outer_pm + slack)
+
+
+def _pulled_back(v: Array, squares: Array, model: Model) -> Array:
+    """|Omega' v|**2 of every row, at least; `squares` are those of v.
+
+    Through the Gram matrix where that is less work. The number of rows must not choose: the two
+    ways round differently.
+    """
     omega = model.omega
     assert omega is not None
     rank, d = omega.shape
-    # |Omega' v|**2: through the Gram matrix where that is less work.
-    if len(x) * (d - rank) > rank * d:
-        gram = omega @ omega.T
-        norm += a2 * _rowdot(v_p @ gram, v_p) + b2 * _rowdot(v_m @ gram, v_m)
-        return norm, squares
-    back, u_back = y @ omega, u @ omega
-    for winner, weight in ((won.p, a2), (won.m, b2)):
-        pulled = back - u_back[winner]
-        norm += weight * _rowdot(pulled, pulled)
-    return norm, squares
+    if 2 * rank <= d:
+        slack = _unit(v) * float(np.trace(model.gram))
+        return np.asarray(_rowdot(v @ model.gram, v) + slack * squares)
+    back = v @ omega
+    return _rowdot(back, back)
 
 
 def _diagonal_rows(
@@ -304,14 +397,16 @@ def _diagonal_rows(
 ) -> _Moments:
     w, weight = model.prototypes, model.omega
     assert weight is not None
-    p, m = _nearest(distances(x, model), codes, model)
+    y, u = model.project(x), model.project(w)
+    sizes = _Sizes.of(x, w, y, u)
+    p, m = _nearest(sizes.gaps(y, u), sizes, x, codes, model)
     square_p, square_m = (x - w[p]) ** 2, (x - w[m]) ** 2
     won = _coefficients(p, m, square_p @ weight, square_m @ weight, transfer)
     a2, b2 = won.a * won.a, won.b * won.b
     g_weight = won.a[:, None] * square_p - won.b[:, None] * square_m
     norm = a2 * (square_p @ weight**2) + b2 * (square_m @ weight**2)
     norm = norm + _rowdot(g_weight, g_weight) / 4
-    lost = (won.a + won.b) * _rounding(_rowdot(x, x), _rowdot(w, w)) * weight.max()
+    lost = (won.a + won.b) * _rounding(sizes.x, sizes.w) * weight.max()
     won = won.clipped(norm, lost, aim)
     weights = won.scatter(len(w))
     h = (weights.T @ x).astype(np.float64) - weights.sum(axis=0, dtype=np.float64)[:, None] * w
@@ -319,9 +414,9 @@ def _diagonal_rows(
     return _Moments(h, z, won.cost)
 
 
-def _cancellation(x: Array, squares: Array, w_squares: Array) -> Array:
+def _cancellation(x: Array, sizes: _Sizes) -> Array:
     """What |x|**2 - 2 x w + |w|**2 may fall short of the distance by rounding."""
-    return np.asarray(_unit(x) * (squares + w_squares.max()))
+    return np.asarray(_unit(x) * (sizes.x + sizes.w.max()))
 
 
 def _unit(x: Array) -> float:
