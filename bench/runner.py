@@ -133,12 +133,13 @@ def origin(here: dict[str, Any]) -> str:
 
 def markdown(payload: dict[str, Any]) -> str:
     """A recorded run as a table."""
-    lines = [
-        *(f"Left out: {text}" for text in payload.get("left_out", [])),
-        "",
-        "| comparison | dpcore | other | unit | ratio (quartiles) | limit | stretch | checked |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [*(f"Left out: {text}" for text in payload.get("left_out", [])), ""]
+    if payload["rows"]:
+        lines += [
+            "| comparison | dpcore | other | unit | ratio (quartiles) | limit | stretch "
+            "| checked |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
     for row in payload["rows"]:
         low, _, high = row["ratio_quartiles"]
         stretch = "" if row["stretch"] is None else f"{row['stretch']:g}"

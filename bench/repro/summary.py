@@ -43,10 +43,7 @@ def origin(name: str, machine: dict[str, Any] | None, seeds: str, seconds: float
         made = f"Machine and versions: {MISSING}"
     else:
         packages = ", ".join(f"{key} {value}" for key, value in machine["packages"].items())
-        made = (
-            f"{machine['cpu']}, {machine['cpus']} CPUs, Python {machine['python']}, {packages}, "
-            f"commit {machine['commit']}"
-        )
+        made = f"{machine['cpu']}, {machine['cpus']} CPUs, Python {machine['python']}, {packages}"
     time = f"run time: {MISSING}" if seconds is None else f"run time: {seconds:,.0f} s"
     return (
         f"{made}; {time}; seeds: {seeds}. Again: `dpcore reproduce {name} --data DIR`. "

@@ -25,10 +25,11 @@ def table(ledger: Ledger) -> str:
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     loss, chance = ledger.spent
     left = max(0.0, ledger.epsilon - loss)
+    rest = f"epsilon {left:.6g} left" if left > 1e-9 * ledger.epsilon else "nothing left"
     lines += [
         "",
         f"spent   epsilon {loss:.6g}, delta {chance:.3g}",
-        f"budget  epsilon {ledger.epsilon:.6g}, delta {ledger.delta:.3g} (epsilon {left:.6g} left)",
+        f"budget  epsilon {ledger.epsilon:.6g}, delta {ledger.delta:.3g} ({rest})",
     ]
     return "\n".join(line.rstrip() for line in lines)
 

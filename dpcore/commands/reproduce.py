@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from dpcore.commands import Commands, add_command, source_module
 
@@ -35,6 +36,8 @@ def run(given: argparse.Namespace) -> int:
             f"The experiment needs --data, a directory with {_EXPERIMENTS[given.experiment]}; see "
             f"bench/repro/{given.experiment}/README.md."
         )
+    if given.data is not None and not Path(given.data).is_dir():
+        raise DPCoreError("The '--data' option must name a directory.")
     arguments = ["--quick"] if given.quick else []
     for name in ("data", "out"):
         value = getattr(given, name)

@@ -101,8 +101,8 @@ def render(sections: list[Section], about: str, *, plots: bool) -> str:
         '<footer><h2>What this page does not show</h2><p class="soft">Its data are made up or '
         "public, and small; nothing here says how the methods do on yours. Each guarantee is about "
         "what is released, not about this machine: whoever can read its memory sees everything. "
-        "The command <code>dpcore audit</code> attacks every mechanism and prints what it "
-        "observed beside what is claimed.</p></footer></body></html>"
+        "The command <code>dpcore audit</code> attacks the local and central mechanisms and prints "
+        "the loss it observed beside the one that is claimed.</p></footer></body></html>"
     )
     return "\n".join(parts) + "\n"
 
