@@ -72,9 +72,11 @@ def add(commands: Commands) -> None:
 def run(given: argparse.Namespace) -> None:
     from dpcore.commands._progress import Meter
     from dpcore.errors import ParameterError
-    from dpcore.tables.run import Job
 
     plan = _plan(given)
+    from dpcore.tables.files import tables_in
+    from dpcore.tables.run import Job
+
     _check_paths(given.input, given.output)
     folder = given.input != "-" and os.path.isdir(given.input)
     stream = given.stream or Path(given.input).absolute().name
@@ -93,16 +95,18 @@ def run(given: argparse.Namespace) -> None:
         progress=meter,
     )
     data_set = noise.stream("table", stream)
+    names = tables_in(Path(given.input)) if folder else []
     with _ledger(given):
         if folder and given.repeated:
-            done = _run_folder(job, given, meter, lambda name: plan.open(_file(data_set, name)))
+            done = _run_folder(
+                job, given, names, meter, lambda name: plan.open(_file(data_set, name))
+            )
+        elif folder:
+            paid = plan.open(data_set, files=names)
+            done = _run_folder(job, given, names, meter, lambda name: _file(paid, name))
         else:
-            paid = plan.open(data_set)
-            if folder:
-                done = _run_folder(job, given, meter, lambda name: _file(paid, name))
-            else:
-                meter.file(stream)
-                done = [job.file(given.input, given.output, paid)]
+            meter.file(stream)
+            done = [job.file(given.input, given.output, plan.open(data_set))]
     text = meter.finish()
     skipped = done.count(False)
     was = f"; {skipped} of {len(done)} files were done before" if skipped else ""
@@ -171,11 +175,11 @@ def _ledger(given: argparse.Namespace) -> Any:
     return Ledger(given.ledger, epsilon=given.budget)
 
 
-def _run_folder(job: Any, given: argparse.Namespace, meter: Any, noise_of: Any) -> list[bool]:
-    from dpcore.tables.files import tables_in
-
+def _run_folder(
+    job: Any, given: argparse.Namespace, names: list[str], meter: Any, noise_of: Any
+) -> list[bool]:
     done = []
-    for name in tables_in(Path(given.input)):
+    for name in names:
         target = Path(given.output, name)
         if given.output_format is not None:
             target = target.with_suffix("." + given.output_format)

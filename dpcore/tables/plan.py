@@ -228,13 +228,16 @@ class TablePlan:
 
     # Devices
 
-    def open(self, noise: Noise | None = None) -> Noise:
+    def open(self, noise: Noise | None = None, *, files: Sequence[str] | None = None) -> Noise:
         """A source for one release of this plan, in as many batches as there are.
 
         Reserves the cost on the ledger in force, once; a pinned stream keeps its address, any
-        other source gives a stream of its own.
+        other source gives a stream of its own. `files` are the names of the files of a data set
+        that is a folder, about different people, each with the stream of its name: the folder is
+        charged again when a file has another name, which gives its rows other noise.
         """
-        paid = prepay(check_noise(noise), self.event, *self._purpose)
+        purpose = self._purpose if files is None else ("table folder", *self._purpose, *files)
+        paid = prepay(check_noise(noise), self.event, *purpose)
         return paid if paid.pinned else paid.release("table")
 
     @property

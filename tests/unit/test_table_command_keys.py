@@ -137,3 +137,20 @@ def test_dropped_rows_are_part_of_what_is_sealed(folder, capsys):
         privatize("in.parquet", f"{time.time_ns()}.parquet", "--epsilon", 1, "--on-null", "drop",
                   code=code)  # fmt: skip
     assert "has changed" in capsys.readouterr().err
+
+
+def test_other_noise_for_the_rows_of_a_folder_is_charged(folder):
+    Path("in").mkdir()
+    write(table().select(["x"]), "in/p1.parquet")
+    options = ["--epsilon", 2, "--ledger", "l", "--budget", 9]
+    for output in ("out", "again"):
+        privatize("in", output, *options)
+    assert len(dpcore.Ledger("l").entries) == 1
+    Path("in/p1.parquet").rename("in/p2.parquet")
+    privatize("in", "renamed", *options)
+    assert not read("out/p1.parquet").equals(read("renamed/p2.parquet"))
+    assert len(dpcore.Ledger("l").entries) == 2
+    shared = ["--key", "in.dpcore-key", "--stream", "in"]
+    privatize("in/p2.parquet", "single.parquet", *options, *shared)
+    assert not read("single.parquet").equals(read("renamed/p2.parquet"))
+    assert len(dpcore.Ledger("l").entries) == 3
