@@ -32,7 +32,8 @@ __all__ = ["FORMAT", "KEY", "arguments", "attributes", "columns", "facts", "load
 FORMAT = 1
 KEY = b"dpcore"  # of the metadata of a result
 
-_KNOWN = {"epsilon", "mechanism", "k", "on_null", "columns", "options"}
+_SIMPLE = ("epsilon", "mechanism", "k", "on_null")
+_KNOWN = {*_SIMPLE, "columns", "options"}
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -83,9 +84,11 @@ def arguments(given: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     options = given.get("options", {})
     if not isinstance(options, Mapping):
         raise ParameterError("The schema must have a table as 'options', if any.")
-    simple = {
-        name: given[name] for name in ("epsilon", "mechanism", "k", "on_null") if name in given
-    }
+    for name in ("schema", *_SIMPLE):
+        # It would win over what the caller says.
+        if name in options:
+            raise ParameterError(f"The schema must not have '{name}' among its options.")
+    simple = {name: given[name] for name in _SIMPLE if name in given}
     simple.update({name: value for name, value in changes.items() if value is not None})
     if "epsilon" not in simple:
         raise ParameterError("The 'epsilon' parameter must be given, in the schema or beside it.")
