@@ -31,7 +31,7 @@ from dpcore.noise import Noise
 from dpcore.tables import description
 from dpcore.tables.columns import NULL, Column, Nulls
 from dpcore.tables.counts import Counts
-from dpcore.tables.rows import privatize_rows
+from dpcore.tables.rows import Seen, privatize_rows
 
 __all__ = ["ON_NULL", "TablePlan", "check_plan", "table_stream"]
 
@@ -215,6 +215,11 @@ class TablePlan:
         """Columns that each row reports."""
         return 1 if isinstance(self.collector, Mechanism) else self.collector.k
 
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes while it is privatised: what is read of it, and its report."""
+        return sum(8 + (column.n_bytes or column.dtype.itemsize) for column in self.columns)
+
     @property
     def event(self) -> PureEvent:
         return self.collector.event  # type: ignore[no-any-return]
@@ -277,7 +282,8 @@ class TablePlan:
             Index of the first row in the release.
         rows : str, optional
             A column with the index of every row in the release, in any order, instead of start. It
-            is not part of the result.
+            is not part of the result. An index that comes twice is refused, in one call: two rows
+            would share noise. Who calls this batch by batch has to see to it across the calls.
         extra : {"error", "drop"}
             What becomes of columns that are not in the schema.
         values : bool
@@ -306,13 +312,15 @@ class TablePlan:
             names.remove(rows)
         self.check_names(names, extra=extra)
         source = self.open(noise)
-        made = []
+        made, seen = [], Seen()
         for batch in batches(stream):
             if rows is None:
                 made.append(self.privatize_batch(batch, source, first, extra=extra, values=values))
                 first += batch.num_rows
             else:
-                made.append(privatize_rows(self, batch, source, rows, extra=extra, values=values))
+                made.append(
+                    privatize_rows(self, batch, source, rows, seen, extra=extra, values=values)
+                )
         return pa.Table.from_batches(made, self.arrow_schema(values=values, private=source.private))
 
     def privatize_batch(

@@ -16,14 +16,55 @@ from dpcore.noise import Noise
 if TYPE_CHECKING:
     from dpcore.tables.plan import TablePlan
 
-__all__ = ["privatize_rows"]
+__all__ = ["Seen", "privatize_rows"]
 
 # A call costs as much as this many rows: shorter gaps are encoded and dropped.
 _BRIDGE = 1 << 11
+_SPAN_BYTES = 1 << 24  # of the rows of a call, those between the ones given included
+
+_Runs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # begins and ends
+
+
+class Seen:
+    """The row indices of the batches before: a second row with one of them would share its noise.
+
+    Cost
+    ----
+    16 bytes for every run of indices without a gap, so little for batches that follow each other,
+    and 16 bytes per row for rows in no order. An index is looked up in as many lists as the
+    number of runs has bits.
+    """
+
+    def __init__(self) -> None:
+        # Sorted disjoint runs; every list is longer than the next, which bounds what merging costs.
+        self._lists: list[_Runs] = []
+
+    def add(self, rows: npt.NDArray[np.int64], name: str) -> None:
+        """Refuse ascending indices of the column `name` that were there before."""
+        if not len(rows):
+            return
+        cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+        begins, ends = rows[np.append(0, cuts)], rows[np.append(cuts, len(rows)) - 1] + 1
+        for known_begins, known_ends in self._lists:
+            # Of runs that begin before this one ends, the last is the one that may reach into it.
+            last = np.searchsorted(known_begins, ends) - 1
+            if ((last >= 0) & (known_ends[last] > begins)).any():
+                raise DataError(f"The column '{name}' must not hold a row index twice.")
+        merged = begins, ends
+        while self._lists and len(self._lists[-1][0]) <= len(merged[0]):
+            merged = _merge(self._lists.pop(), merged)
+        self._lists.append(merged)
+
+
+def _merge(a: _Runs, b: _Runs) -> _Runs:
+    """Two lists of runs as one, with those that touch joined."""
+    begins, ends = np.sort(np.concatenate([a[0], b[0]])), np.sort(np.concatenate([a[1], b[1]]))
+    apart = begins[1:] != ends[:-1]
+    return begins[np.append(True, apart)], ends[np.append(apart, True)]
 
 
 def privatize_rows(
-    plan: TablePlan, batch: Any, noise: Noise, rows: str, *, extra: str, values: bool
+    plan: TablePlan, batch: Any, noise: Noise, rows: str, seen: Seen, *, extra: str, values: bool
 ) -> Any:
     """One record batch with row indices of its own: encoded in order, then put back."""
     import pyarrow as pa
@@ -35,8 +76,9 @@ def privatize_rows(
     if not len(where):
         return plan.encode(numbers, dropped, noise, 0, values=values)
     order = np.argsort(where, kind="stable")
-    parts = []
-    for begin, inside, members in _segments(where[order]):
+    seen.add(where[order], rows)
+    parts, span = [], max(_BRIDGE, _SPAN_BYTES // plan.row_bytes)
+    for begin, inside, members in _segments(where[order], span):
         # Rows between those given are encoded as copies of the first, and not used.
         at = np.full(inside[-1] + 1, order[members.start])
         at[inside] = order[members]
@@ -69,12 +111,15 @@ def _check_rows(batch: Any, name: str) -> npt.NDArray[np.int64]:
 
 
 def _segments(
-    rows: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64], span: int
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], slice]]:
-    """Ascending rows in groups that lie together.
+    """Ascending rows in groups that lie together, no two of a group `span` or more apart.
 
     Gives the first row, the rows relative to it, and where in `rows` they are.
     """
     edges = [0, *(np.flatnonzero(np.diff(rows) > _BRIDGE) + 1).tolist(), len(rows)]
     for a, b in pairwise(edges):
-        yield int(rows[a]), rows[a:b] - rows[a], slice(a, b)
+        while a < b:
+            cut = a + int(np.searchsorted(rows[a:b], rows[a] + span))
+            yield int(rows[a]), rows[a:cut] - rows[a], slice(a, cut)
+            a = cut

@@ -1,6 +1,7 @@
 """Tables: the bytes of dpcore.local from every engine, in any batches, charged once."""
 
 import hashlib
+import tracemalloc
 
 import duckdb
 import numpy as np
@@ -12,9 +13,10 @@ from tables_support import PLANS, N, columns, noise, same
 
 import dpcore
 from dpcore import Noise, local
-from dpcore.errors import DPCoreError, ParameterError
+from dpcore.errors import DataError, DPCoreError, ParameterError
 from dpcore.interop import arrow
 from dpcore.tables import TablePlan
+from dpcore.tables.rows import Seen
 
 
 @pytest.fixture(params=PLANS)
@@ -122,6 +124,44 @@ def test_row_indices_must_be_good(rows):
         PLANS["one"].privatize(table, noise=noise(), rows="elsewhere")
     with pytest.raises(ParameterError, match="'rows'"):
         PLANS["one"].privatize(table, noise=noise(), rows="age")
+
+
+def test_a_row_index_of_another_batch_is_refused():
+    rng = np.random.default_rng(0)
+    index = rng.permutation(3 * N)[:N]
+    table = pa.table({"age": columns(PLANS["one"])["age"], "row": index})
+    cut = pa.Table.from_batches(table.to_batches(max_chunksize=700))
+    whole = PLANS["one"].privatize(table, noise=noise(), rows="row")
+    assert same(PLANS["one"].privatize(cut, noise=noise(), rows="row"), whole)
+    for place in (5, 3333, N - 1):
+        twice = pa.concat_tables([cut, table.slice(place, 1)])
+        with pytest.raises(DataError, match="'row'.*twice"):
+            PLANS["one"].privatize(twice, noise=noise(), rows="row")
+
+
+def test_indices_seen_are_few_numbers_where_batches_follow_each_other():
+    seen = Seen()
+    for a in (3000, 0, 1000, 2000, *range(4000, 90_000, 1000)):
+        seen.add(np.arange(a, a + 1000), "row")
+    assert [len(begins) for begins, _ in seen._lists] == [1]
+    for a, b in ((89_999, 90_500), (0, 1), (500, 100_000)):
+        with pytest.raises(DataError):
+            seen.add(np.arange(a, b), "row")
+    seen.add(np.arange(90_000, 90_001), "row")
+
+
+@pytest.mark.parametrize("name", ["one", "bits"])
+def test_sparse_row_indices_take_little_memory(name):
+    plan, n = PLANS[name], 5000
+    table = pa.table({**columns(plan, n), "row": np.arange(n) * 2000})
+    tracemalloc.start()
+    try:
+        result = plan.privatize(table, noise=noise(), rows="row")
+        assert tracemalloc.get_traced_memory()[1] < 120e6
+    finally:
+        tracemalloc.stop()
+    part = plan.privatize(table.slice(4321, 1), noise=noise(), rows="row")
+    assert same(part, result.slice(4321, 1))
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8", "uint64", "int32", "float16"])
