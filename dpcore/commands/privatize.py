@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpcore.commands import Commands, add_command
 
@@ -71,22 +74,14 @@ def add(commands: Commands) -> None:
 
 def run(given: argparse.Namespace) -> None:
     from dpcore.commands._progress import Meter
-    from dpcore.errors import ParameterError
 
     plan = _plan(given)
-    from dpcore.tables.files import tables_in
     from dpcore.tables.run import Job
 
-    _check_paths(given.input, given.output)
-    folder = given.input != "-" and os.path.isdir(given.input)
-    stream = given.stream or Path(given.input).absolute().name
-    if given.input == "-" and given.key is not None and given.stream is None:
-        raise ParameterError("The --stream of a pipe must be named where a --key is given.")
-    noise, usage = _source(given)
-    meter = Meter()
+    files, key, meter = _files(given), _key(given), Meter()
     job = Job(
         plan,
-        usage,
+        None,
         kind=given.format,
         output_kind=given.output_format,
         values=given.values,
@@ -94,27 +89,47 @@ def run(given: argparse.Namespace) -> None:
         force=given.force,
         progress=meter,
     )
-    data_set = noise.stream("table", stream)
-    names = tables_in(Path(given.input)) if folder else []
+    if key is not None and not key.exists():
+        # What is refused now leaves no key behind.
+        job.check((file.where, file.output) for file in files)
     with _ledger(given):
-        if folder and given.repeated:
-            done = _run_folder(
-                job, given, names, meter, lambda name: plan.open(_file(data_set, name))
-            )
-        elif folder:
-            paid = plan.open(data_set, files=names)
-            done = _run_folder(job, given, names, meter, lambda name: _file(paid, name))
-        else:
-            meter.file(stream)
-            done = [job.file(given.input, given.output, plan.open(data_set))]
+        noise, usage = _source(key)
+        job, data_set = replace(job, usage=usage), noise.stream("table", _stream(given))
+        done = []
+        for file, own, pay in _streams(plan, data_set, files, given.repeated):
+            meter.file(file.name or _stream(given))
+            done.append(job.file(file.where, file.output, own, pay))
     text = meter.finish()
     skipped = done.count(False)
     was = f"; {skipped} of {len(done)} files were done before" if skipped else ""
     print(f"dpcore: {text}{was}", file=sys.stderr)
 
 
-def _file(noise: Noise, name: str) -> Noise:
-    return noise.stream("file", name)
+class _File(NamedTuple):
+    """One file to privatise: its name in the folder, if any, and the paths of input and output."""
+
+    name: str | None
+    where: str
+    output: str
+
+
+def _streams(
+    plan: Any, data_set: Noise, files: list[_File], repeated: bool
+) -> Iterator[tuple[_File, Noise, Callable[[], Noise]]]:
+    """The files with the noise of each, and what pays for it: all at once unless repeated."""
+    names = [file.name for file in files if file.name is not None]
+    pay_all = cache(lambda: plan.open(data_set, files=names or None))
+    for file in files:
+        if file.name is None:
+            yield file, data_set, pay_all
+            continue
+        own = data_set.stream("file", file.name)
+        pay = partial(plan.open, own) if repeated else partial(_paid_file, pay_all, file.name)
+        yield file, own, pay
+
+
+def _paid_file(pay_all: Callable[[], Noise], name: str) -> Noise:
+    return pay_all().stream("file", name)
 
 
 def _plan(given: argparse.Namespace) -> Any:
@@ -139,29 +154,75 @@ def _need_pyarrow() -> None:
         raise ParameterError("Tables need the package pyarrow: pip install 'dpcore[tables]'.")
 
 
-def _check_paths(source: str, output: str) -> None:
+def _files(given: argparse.Namespace) -> list[_File]:
+    """What is to be done, or a refusal by paths and options."""
+    from dpcore.errors import ParameterError
+    from dpcore.tables.files import tables_in
+
+    if given.budget is not None and given.ledger is None:
+        raise ParameterError("The --budget is that of a --ledger, which must be given.")
+    if given.input == "-" and given.key is not None and given.stream is None:
+        raise ParameterError("The --stream of a pipe must be named where a --key is given.")
+    source, output = Path(given.input), Path(given.output)
+    if given.input != "-" and not source.exists():
+        raise ParameterError("There is no such input.")
+    if given.input == "-" or not source.is_dir():
+        if given.repeated:
+            raise ParameterError("The option --repeated is for folders.")
+        if given.output != "-":
+            _check_apart(source, output)
+            if not output.parent.is_dir():
+                raise ParameterError("The output cannot be written: its folder is not there.")
+        return [_File(None, given.input, given.output)]
+    if given.output == "-":
+        raise ParameterError("A folder cannot be written to a pipe.")
+    _check_apart(source, output)
+    if output.exists() and not output.is_dir():
+        raise ParameterError("The output of a folder must be a folder.")
+    targets: dict[Path, str] = {}
+    for name in tables_in(source):
+        target = output / name
+        if given.output_format is not None:
+            target = target.with_suffix("." + given.output_format)
+        if target in targets:
+            raise ParameterError(
+                f"The files '{targets[target]}' and '{name}' have one output, '{target.name}'."
+            )
+        targets[target] = name
+    return [_File(name, str(source / name), str(target)) for target, name in targets.items()]
+
+
+def _check_apart(source: Path, output: Path) -> None:
     from dpcore.errors import ParameterError
 
-    if "-" in (source, output):
-        if os.path.isdir(source):
-            raise ParameterError("A folder cannot be written to a pipe.")
-        return
-    a, b = Path(source).resolve(), Path(output).resolve()
-    if not a.exists():
-        raise ParameterError("The input must be a file, a folder or '-'.")
+    a, b = source.resolve(), output.resolve()
     if a == b or (a.is_dir() and a in b.parents):
         raise ParameterError("The output must not be the input, or inside of it.")
 
 
-def _source(given: argparse.Namespace) -> tuple[Noise, Usage | None]:
+def _stream(given: argparse.Namespace) -> str:
+    """The name of the data set, which is that of its path however the path is written."""
+    return given.stream or Path(given.input).resolve().name
+
+
+def _key(given: argparse.Namespace) -> Path | None:
+    """Where the key is kept, unless it is used once."""
+    if given.key is not None:
+        return Path(given.key)
+    if given.input == "-":
+        return None
+    path = Path(given.input).resolve()
+    return path.with_name(path.name + ".dpcore-key")
+
+
+def _source(key: Path | None) -> tuple[Noise, Usage | None]:
     """The noise, and the record of its use unless the key is used once."""
     from dpcore.noise import Noise
     from dpcore.tables.keys import Usage, load_key
 
-    if given.key is None and "-" in (given.input, given.output):
+    if key is None:
         return Noise(), None
-    path = Path(given.input.rstrip("/") + ".dpcore-key" if given.key is None else given.key)
-    return load_key(path), Usage(path.with_name(path.name + ".streams"))
+    return load_key(key), Usage(key.with_name(key.name + ".streams"))
 
 
 def _ledger(given: argparse.Namespace) -> Any:
@@ -173,17 +234,3 @@ def _ledger(given: argparse.Namespace) -> Any:
     if given.budget is None and not os.path.exists(given.ledger):
         raise ParameterError("The --budget of a ledger that is not there yet must be given.")
     return Ledger(given.ledger, epsilon=given.budget)
-
-
-def _run_folder(
-    job: Any, given: argparse.Namespace, names: list[str], meter: Any, noise_of: Any
-) -> list[bool]:
-    done = []
-    for name in names:
-        target = Path(given.output, name)
-        if given.output_format is not None:
-            target = target.with_suffix("." + given.output_format)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        meter.file(name)
-        done.append(job.file(str(Path(given.input, name)), str(target), noise_of(name)))
-    return done

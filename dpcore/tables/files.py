@@ -136,7 +136,7 @@ class Source:
         self._text, self._only = text or Text({}, frozenset()), only
         self._opened: list[Any] = []
         if where != "-" and not os.path.isfile(where):
-            raise ParameterError("The input must be a file, a folder or '-'.")
+            raise ParameterError("There is no such input file.")
         open_kind = {"parquet": self._parquet, "csv": self._csv, "arrow": self._arrow}[kind]
         try:
             with _translated(kind):

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._charge import prepay
+from dpcore._charge import ledger_in_force, prepay
 from dpcore._checks import (
     check_choice,
     check_flag,
@@ -31,7 +32,7 @@ from dpcore.noise import Noise
 from dpcore.tables import description
 from dpcore.tables.columns import NULL, Column, Nulls
 from dpcore.tables.counts import Counts
-from dpcore.tables.rows import Seen, privatize_rows
+from dpcore.tables.rows import Seen, check_rows, privatize_rows
 
 __all__ = ["ON_NULL", "TablePlan", "check_plan", "table_stream"]
 
@@ -302,18 +303,25 @@ class TablePlan:
         from dpcore.interop.arrow import batches, reader
 
         check_flag(values, "values")
-        first, stream = check_start(start, 0), reader(data)
-        names = list(stream.schema.names)
+        first, stream, source = check_start(start, 0), reader(data), check_noise(noise)
+        schema = stream.schema
         if rows is not None:
             if check_name(rows, "rows") in self.names:
                 raise ParameterError("The 'rows' parameter must not name a column of the schema.")
-            if names.count(rows) != 1:
+            if schema.names.count(rows) != 1:
                 raise ParameterError("The 'rows' parameter must name a column that is there once.")
-            names.remove(rows)
-        self.check_names(names, extra=extra)
-        source = self.open(noise)
+            schema = schema.remove(schema.get_field_index(rows))
+        self.check_schema(schema, extra=extra)
+        parts = batches(stream)
+        begin = [next(parts)]
+        if ledger_in_force() is not None and not source.is_prepaid:
+            # What is refused must cost nothing. A stream can be read once: its first batch tells.
+            seen = Seen()
+            for batch in batches(data) if isinstance(data, pa.Table) else begin:
+                self._check_batch(batch, rows, seen, extra)
+        source = self.open(source)
         made, seen = [], Seen()
-        for batch in batches(stream):
+        for batch in chain(begin, parts):
             if rows is None:
                 made.append(self.privatize_batch(batch, source, first, extra=extra, values=values))
                 first += batch.num_rows
@@ -322,6 +330,13 @@ class TablePlan:
                     privatize_rows(self, batch, source, rows, seen, extra=extra, values=values)
                 )
         return pa.Table.from_batches(made, self.arrow_schema(values=values, private=source.private))
+
+    def _check_batch(self, batch: Any, rows: str | None, seen: Seen, extra: str) -> None:
+        if rows is not None:
+            seen.add(np.sort(check_rows(batch, rows)), rows)
+            batch = batch.drop_columns([rows])
+        numbers, _ = self.read(batch, extra=extra)
+        self.check_finite(numbers)
 
     def privatize_batch(
         self, batch: Any, noise: Noise, start: int, *, extra: str = "error", values: bool = False
@@ -340,6 +355,20 @@ class TablePlan:
             if nulls is not None:
                 dropped = nulls if dropped is None else dropped | nulls
         return numbers, dropped
+
+    def check_schema(self, schema: Any, *, extra: str = "error") -> None:
+        """Refuse a table by the names and types of its columns."""
+        import pyarrow as pa
+
+        self.check_names(schema.names, extra=extra)
+        for column in self.columns:
+            column.read(pa.nulls(0, schema.field(column.name).type))
+
+    def check_finite(self, numbers: Sequence[npt.NDArray[Any]]) -> None:
+        """Refuse what `read` gave if `encode` would, which is after the charge."""
+        for name, own in zip(self.names, numbers, strict=True):
+            if not np.isfinite(own).all():
+                raise DataError(f"The column '{name}' must hold finite numbers only.")
 
     def check_names(self, names: Sequence[str], *, extra: str = "error") -> None:
         """Refuse a table without every column of the schema, or with others, by their names."""
@@ -425,23 +454,28 @@ class TablePlan:
 
     # The result, and what the server makes of it
 
-    def arrow_schema(self, *, values: bool = False, private: bool = True) -> Any:
+    def arrow_schema(
+        self, *, values: bool = False, private: bool = True, stream: str | None = None
+    ) -> Any:
         """The schema of results, with everything public in its metadata."""
         import pyarrow as pa
 
         fields = [
             pa.field(c.name, c.arrow_type(values), self.k < len(self.names)) for c in self.columns
         ]
-        text = self.metadata(values=values, private=private)
+        text = self.metadata(values=values, private=private, stream=stream)
         return pa.schema(fields, {description.KEY: text.encode()})
 
-    def metadata(self, *, values: bool = False, private: bool = True) -> str:
-        """Everything public about a result, as JSON."""
+    def metadata(
+        self, *, values: bool = False, private: bool = True, stream: str | None = None
+    ) -> str:
+        """Everything public about a result, as JSON; `stream` is what `fingerprint` gave."""
         facts = {
             "format": description.FORMAT,
             "digest": self.digest,
             "values": values,
             "private": private,
+            **({} if stream is None else {"stream": stream}),
         }
         return json.dumps({**facts, "plan": self.description})
 

@@ -16,7 +16,7 @@ from dpcore.noise import Noise
 if TYPE_CHECKING:
     from dpcore.tables.plan import TablePlan
 
-__all__ = ["Seen", "privatize_rows"]
+__all__ = ["Seen", "check_rows", "privatize_rows"]
 
 # A call costs as much as this many rows: shorter gaps are encoded and dropped.
 _BRIDGE = 1 << 11
@@ -71,7 +71,7 @@ def privatize_rows(
 
     if rows in plan.names:
         raise ParameterError("The 'rows' parameter must not name a column of the schema.")
-    where = _check_rows(batch, rows)
+    where = check_rows(batch, rows)
     numbers, dropped = plan.read(batch.drop_columns([rows]), extra=extra)
     if not len(where):
         return plan.encode(numbers, dropped, noise, 0, values=values)
@@ -92,7 +92,7 @@ def privatize_rows(
     return joined.take(pa.array(back))
 
 
-def _check_rows(batch: Any, name: str) -> npt.NDArray[np.int64]:
+def check_rows(batch: Any, name: str) -> npt.NDArray[np.int64]:
     """The column of row indices: integers, none null, negative or there twice."""
     import pyarrow as pa
 

@@ -8,17 +8,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from dpcore._files import replace_bytes, sync
-from dpcore.errors import DPCoreError, ParameterError, RepeatedReleaseError
+from dpcore._files import replacing, sync
+from dpcore.errors import DataError, DPCoreError, ParameterError, RepeatedReleaseError
 from dpcore.noise import Noise
 from dpcore.tables.counts import Counts
 from dpcore.tables.description import facts
@@ -63,40 +64,78 @@ class Job:
     force: bool = False
     progress: Progress = lambda done, total: None
 
-    def file(self, where: str, output: str, noise: Noise) -> bool:
-        """Privatise one file with noise of its own; False if that was done before."""
+    def check(self, files: Iterable[tuple[str, str]]) -> None:
+        """Refuse inputs and outputs, without a key, for what can be seen before the work begins."""
+        for i, (where, output) in enumerate(files):
+            kind, _ = self._kinds(where, output)
+            if output != "-":
+                self._check_target(Path(output))
+            if where == "-":
+                continue
+            with self._open(where, kind) as source:
+                if i == 0:
+                    for numbers, _ in islice(self._numbers(source), 1):
+                        self.plan.check_finite(numbers)
+
+    def file(self, where: str, output: str, noise: Noise, pay: Callable[[], Noise]) -> bool:
+        """Privatise one file with noise of its own; False if that was done before.
+
+        `pay` gives the noise once it is paid for: it is called when the first rows were read and
+        found good, so that nothing is charged for a file that is refused at once.
+        """
         try:
-            return self._file(where, output, noise)
+            return self._file(where, output, noise, pay)
         except OSError as error:
             if isinstance(error, DPCoreError):
                 raise
             raise OutputError(f"The output cannot be written ({error.strerror}).") from None
 
-    def _file(self, where: str, output: str, noise: Noise) -> bool:
-        kind = kind_of(where, self.kind)
-        output_kind = kind_of(output, self.output_kind or (kind if output == "-" else None))
+    def _file(self, where: str, output: str, noise: Noise, pay: Callable[[], Noise]) -> bool:
+        kind, output_kind = self._kinds(where, output)
         name = self.plan.fingerprint(noise)
         if output == "-":
-            self._to_pipe(where, kind, output_kind, noise, name)
+            self._to_pipe(where, kind, output_kind, noise, pay)
             return True
         target = Path(output)
         if self._is_done(where, target, output_kind, name):
             return False
-        if target.exists() and not self.force:
-            raise OutputError(f"The output '{target.name}' is there already; see --force.")
+        self._check_target(target)
+        # Those of a folder; a single file is refused before where there is none.
+        target.parent.mkdir(parents=True, exist_ok=True)
         with _locked_part(target) as part:
+            looks = _looks(where)
             with pa.OSFile(str(part), "wb") as sink:
-                seal = self._write(where, kind, sink, output_kind, noise)
+                seal = self._write(where, kind, sink, output_kind, noise, pay)
             sync(part)
-            self._claim(where, noise, name, seal)
+            self._claim(where, noise, seal, looks)
             if output_kind == "csv":
-                replace_bytes(sidecar(target), f"{self._metadata(noise)}\n".encode())
+                self._write_sidecar(target, noise)
             os.chmod(part, 0o666 & ~_umask())
             os.replace(part, target)
             sync(target.parent)
         return True
 
-    def _to_pipe(self, where: str, kind: str, output_kind: str, noise: Noise, name: str) -> None:
+    def _kinds(self, where: str, output: str) -> tuple[str, str]:
+        kind = kind_of(where, self.kind)
+        return kind, kind_of(output, self.output_kind or (kind if output == "-" else None))
+
+    def _check_target(self, target: Path) -> None:
+        if target.is_dir():
+            raise OutputError(f"The output '{target.name}' is a folder.")
+        if target.exists() and not self.force:
+            raise OutputError(f"The output '{target.name}' is there already; see --force.")
+
+    def _write_sidecar(self, target: Path, noise: Noise) -> None:
+        with replacing(sidecar(target)) as file:
+            file.write(f"{self._metadata(noise)}\n".encode())
+            file.flush()
+            # A crash must not leave the new plan beside the codes of an old one.
+            target.unlink(missing_ok=True)
+            sync(target.parent)
+
+    def _to_pipe(
+        self, where: str, kind: str, output_kind: str, noise: Noise, pay: Callable[[], Noise]
+    ) -> None:
         """Straight through with a key that is used once, else by way of a file.
 
         What has gone into a pipe cannot be taken back when the data turn out to be others than
@@ -105,12 +144,13 @@ class Job:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
             if self.usage is None:
                 with pa.PythonFile(out, "w") as sink:
-                    self._write(where, kind, sink, output_kind, noise, pipe=True)
+                    self._write(where, kind, sink, output_kind, noise, pay, pipe=True)
                 return
+            looks = _looks(where)
             with tempfile.NamedTemporaryFile(prefix="dpcore-") as spool:
                 with pa.OSFile(spool.name, "wb") as sink:
-                    seal = self._write(where, kind, sink, output_kind, noise, pipe=True)
-                self._claim(where, noise, name, seal)
+                    seal = self._write(where, kind, sink, output_kind, noise, pay, pipe=True)
+                self._claim(where, noise, seal, looks)
                 shutil.copyfileobj(spool, out, 1 << 20)
 
     def _write(
@@ -120,50 +160,71 @@ class Job:
         sink: Any,
         output_kind: str,
         noise: Noise,
+        pay: Callable[[], Noise],
         pipe: bool = False,
     ) -> Seal:
         """Read, seal, encode and write, each a batch ahead of the next."""
-        plan, seal, row = self.plan, Seal(), 0
-        schema = plan.arrow_schema(values=self.values, private=noise.private)
-        only = plan.names if self.extra == "drop" else None
-        with Source(where, kind, Text.of_data(plan), only) as source:
-            plan.check_names(source.schema.names, extra=self.extra)
-            with (
-                Writer(sink, output_kind, schema, pipe) as writer,
-                ThreadPoolExecutor(1) as reading,
-                ThreadPoolExecutor(1) as sealing,
-                ThreadPoolExecutor(1) as writing,
-            ):
-                sealed = written = _done()
-                for numbers, dropped in _ahead(self._numbers(source), reading):
-                    sealed.result()
-                    sealed = sealing.submit(seal.update, numbers, dropped)
-                    batch = plan.encode(numbers, dropped, noise, row, values=self.values)
-                    written.result()
-                    written = writing.submit(writer.write, batch)
-                    row += len(numbers[0])
-                    self.progress(row, source.n_rows)
+        plan, seal, row, paid = self.plan, Seal(), 0, None
+        schema = plan.arrow_schema(**self._facts(noise))
+        with (
+            self._open(where, kind) as source,
+            Writer(sink, output_kind, schema, pipe) as writer,
+            ThreadPoolExecutor(1) as reading,
+            ThreadPoolExecutor(1) as sealing,
+            ThreadPoolExecutor(1) as writing,
+        ):
+            sealed = written = _done()
+            for numbers, dropped in _ahead(self._numbers(source), reading):
+                if not len(numbers[0]):
+                    continue
+                if paid is None:
+                    plan.check_finite(numbers)
+                    paid = pay()
                 sealed.result()
+                sealed = sealing.submit(seal.update, numbers, dropped)
+                batch = plan.encode(numbers, dropped, paid, row, values=self.values)
                 written.result()
+                written = writing.submit(writer.write, batch)
+                row += len(numbers[0])
+                self.progress(row, source.n_rows)
+            sealed.result()
+            written.result()
         return seal
+
+    def _open(self, where: str, kind: str) -> Source:
+        """The input, with the columns that the plan wants."""
+        only = self.plan.names if self.extra == "drop" else None
+        source = Source(where, kind, Text.of_data(self.plan), only)
+        try:
+            self.plan.check_schema(source.schema, extra=self.extra)
+        except BaseException:
+            source.close()
+            raise
+        return source
 
     def _numbers(self, source: Source) -> Iterator[Any]:
         for batch in source:
             yield self.plan.read(batch, extra=self.extra)
 
-    def _claim(self, where: str, noise: Noise, name: str, seal: Seal) -> None:
+    def _claim(self, where: str, noise: Noise, seal: Seal, looks: tuple[int, int]) -> None:
         if self.usage is None:
             return
-        size, modified = (0, 0) if where == "-" else _looks(where)
-        record = Record(seal.digest(noise), seal.rows, seal.kept, size, modified)
+        if _looks(where) != looks:
+            raise DataError("The input changed while it was read; nothing was released.")
+        record = Record(seal.digest(noise), seal.rows, seal.kept, *looks)
         try:
-            self.usage.claim(name, record)
+            self.usage.claim(self.plan.fingerprint(noise), record)
         except RepeatedReleaseError as error:
             shown = "the input" if where == "-" else f"'{Path(where).name}'"
             raise RepeatedReleaseError(str(error).replace("The input", shown, 1)) from None
 
+    def _facts(self, noise: Noise) -> dict[str, Any]:
+        """What the metadata say beside the plan; noise that is used once needs no name."""
+        stream = None if self.usage is None else self.plan.fingerprint(noise)
+        return {"values": self.values, "private": noise.private, "stream": stream}
+
     def _metadata(self, noise: Noise) -> str:
-        return self.plan.metadata(values=self.values, private=noise.private)
+        return self.plan.metadata(**self._facts(noise))
 
     def _is_done(self, where: str, target: Path, output_kind: str, name: str) -> bool:
         """Whether the output is what this job would make of an input that looks as it did."""
@@ -176,7 +237,7 @@ class Job:
             found = _facts_of(target, output_kind)
         except DPCoreError:
             return False
-        wanted = {"digest": self.plan.digest, "values": self.values}
+        wanted = {"digest": self.plan.digest, "values": self.values, "stream": name}
         return found is not None and wanted.items() <= found.items()
 
 
@@ -195,6 +256,8 @@ def _done() -> Future[None]:
 
 
 def _looks(where: str) -> tuple[int, int]:
+    if where == "-":
+        return 0, 0
     found = os.stat(where)
     return found.st_size, found.st_mtime_ns
 
