@@ -90,6 +90,8 @@ class Column:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.float64())
         kind = array.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise ParameterError(f"The column '{self.name}' must be of a number type.")
@@ -109,6 +111,13 @@ class Column:
     def _read_categories(self, array: Any) -> tuple[npt.NDArray[Any], Nulls]:
         import pyarrow as pa
 
+        if pa.types.is_dictionary(array.type):
+            # A null may be among the values as well as among the indices.
+            values = array.dictionary
+            if values.null_count or pa.types.is_null(values.type):
+                array = array.dictionary_decode()
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.string() if isinstance(self.values[0], str) else pa.int64())
         found = self._positions(array)
         n_null = array.null_count
         if n_null and self.on_null == "error":
@@ -133,10 +142,7 @@ class Column:
         import pyarrow.compute as pc
 
         if pa.types.is_dictionary(array.type):
-            if array.dictionary.null_count:
-                array = array.dictionary_decode()
-            else:
-                return self._positions(array.dictionary).take(array.indices)
+            return self._positions(array.dictionary).take(array.indices)
         textual = isinstance(self.values[0], str)
         kind = array.type
         if pa.types.is_boolean(kind) and not textual:

@@ -62,6 +62,35 @@ def test_nulls_can_be_a_category():
         numeric.privatize(pa.table({"age": pa.array([1.0, None])}), noise=noise())
 
 
+def test_nulls_among_the_values_of_a_dictionary_are_nulls():
+    values = pa.array(["gas", None, "oil"])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, None], pa.int8()), values)
+    plain = pa.table({"fuel": ["gas", None, "oil", None]})
+    for on_null, n in (("drop", 2), ("category", 4)):
+        plan = TablePlan({"fuel": MIXED["fuel"]}, 1.0, on_null=on_null)
+        result = plan.privatize(pa.table({"fuel": column}), noise=noise())
+        assert same(result, plan.privatize(plain, noise=noise()))
+        assert result.num_rows == n
+    with pytest.raises(DataError, match="'fuel' must hold no nulls"):
+        PLANS["category"].privatize(pa.table({"fuel": column.slice(0, 2)}), noise=noise())
+
+
+def test_columns_of_nothing_but_nulls_have_no_type():
+    empty = pa.nulls(3)
+    typed = {"age": pa.nulls(3, pa.float64()), "fuel": pa.nulls(3, pa.string())}
+    for name in ("age", "fuel"):
+        schema = {name: MIXED[name]}
+        with pytest.raises(DataError, match=f"'{name}' must hold no nulls"):
+            TablePlan(schema, 1.0).privatize(pa.table({name: empty}), noise=noise())
+        dropping = TablePlan(schema, 1.0, on_null="drop")
+        assert dropping.privatize(pa.table({name: empty}), noise=noise()).num_rows == 0
+    plan = TablePlan({"fuel": MIXED["fuel"]}, 1.0, on_null="category")
+    expected = plan.privatize(pa.table({"fuel": typed["fuel"]}), noise=noise())
+    assert same(plan.privatize(pa.table({"fuel": empty}), noise=noise()), expected)
+    coded = pa.DictionaryArray.from_arrays(pa.nulls(3, pa.int8()), pa.nulls(0))
+    assert same(plan.privatize(pa.table({"fuel": coded}), noise=noise()), expected)
+
+
 SECRET = 73.25
 
 
