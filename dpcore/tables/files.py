@@ -15,12 +15,13 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from dpcore.errors import DataError, ParameterError
-from dpcore.local.schema import Categorical, Numeric
+from dpcore.local.schema import Numeric
 from dpcore.tables.plan import TablePlan
 
 __all__ = ["KINDS", "Source", "Text", "Writer", "bits_from_text", "kind_of", "sidecar", "tables_in"]
@@ -37,6 +38,7 @@ _SUFFIXES = {
 _BESIDE = (".dpcore.json", ".dpcore-key", ".dpcore-key.streams")
 _CELLS = 1 << 20  # values held at a time, and the rows that are worth a call
 _LEAST_ROWS = 1 << 15
+_BATCH_BYTES = 1 << 24
 _READ_AHEAD = 1 << 20  # bytes
 _CSV_BLOCK = 1 << 22
 _NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -90,23 +92,33 @@ def _translated(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Text:
-    """What a file of text does not say: types of columns, and texts that are categories."""
+    """What a file of text does not say: types of columns, and which cells are nulls.
+
+    Attributes
+    ----------
+    types : dict
+        By column.
+    nulls : dict or None
+        By column of text, what stands for a null beside the empty cell; not what is a category of
+        that column. None for what the command wrote: there, only an empty cell without quotes is.
+    """
 
     types: dict[str, Any]
-    labels: frozenset[str]
+    nulls: dict[str, list[str]] | None
 
     @staticmethod
     def of_data(plan: TablePlan) -> Text:
         """For data to be privatised."""
-        types, labels = {}, set()
+        types, nulls = {}, {}
         for column in plan.columns:
             if isinstance(column.attribute, Numeric):
                 types[column.name] = pa.float64()
+            elif isinstance(column.values[0], str):
+                types[column.name] = pa.string()
+                nulls[column.name] = [text for text in _NULLS if text not in column.values]
             else:
-                textual = isinstance(column.values[0], str)
-                types[column.name] = pa.string() if textual else pa.int64()
-                labels |= {str(value) for value in column.values}
-        return Text(types, frozenset(labels))
+                types[column.name] = pa.int64()
+        return Text(types, nulls)
 
     @staticmethod
     def of_result(plan: TablePlan, values: bool) -> Text:
@@ -115,12 +127,42 @@ class Text:
             column.name: pa.string() if column.n_bytes else column.arrow_type(values)
             for column in plan.columns
         }
-        listed = [a.labels for a in plan.attributes if isinstance(a, Categorical)]
-        return Text(types, frozenset(str(label) for labels in listed for label in labels))
+        return Text(types, None)
+
+    def options(self) -> dict[str, Any]:
+        """How pyarrow finds nulls; it knows one list for all columns, so `mark` does the rest."""
+        if self.nulls is None:
+            return {
+                "null_values": [""],
+                "strings_can_be_null": True,
+                "quoted_strings_can_be_null": False,
+            }
+        return {"null_values": list(_NULLS), "strings_can_be_null": False}
+
+    def mark(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the nulls of columns of text."""
+        for name, texts in (self.nulls or {}).items():
+            i = batch.schema.get_field_index(name)
+            missing = pc.is_in(batch.column(i), value_set=pa.array(texts, pa.string()))
+            if pc.any(missing).as_py():
+                marked = pc.if_else(missing, pa.scalar(None, pa.string()), batch.column(i))
+                batch = batch.set_column(i, name, marked)
+        return batch
 
 
 class Source:
     """A table to be read, from a path or from a pipe.
+
+    Parameters
+    ----------
+    where, kind : str
+    text : Text, optional
+        What a file of text does not say.
+    only : tuple of str, optional
+        Columns to read; all by default.
+    row_bytes : int
+        What a row takes in the hands of the caller, if that is more than a few values: batches
+        have fewer rows then.
 
     Attributes
     ----------
@@ -130,10 +172,15 @@ class Source:
     """
 
     def __init__(
-        self, where: str, kind: str, text: Text | None = None, only: tuple[str, ...] | None = None
+        self,
+        where: str,
+        kind: str,
+        text: Text | None = None,
+        only: tuple[str, ...] | None = None,
+        row_bytes: int = 0,
     ) -> None:
         self.kind, self.n_rows = kind, None
-        self._text, self._only = text or Text({}, frozenset()), only
+        self._text, self._only, self._row_bytes = text or Text({}, None), only, row_bytes
         self._opened: list[Any] = []
         if where != "-" and not os.path.isfile(where):
             raise ParameterError("There is no such input file.")
@@ -146,8 +193,8 @@ class Source:
             raise
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches, of about a million values at most."""
-        step = _rows(len(self.schema))
+        """The batches, of about a million values, or 16 MB of results, at most."""
+        step = self._rows(self.schema)
         with _translated(self.kind):
             for batch in self._batches:
                 for a in range(0, max(1, batch.num_rows), step):
@@ -173,13 +220,22 @@ class Source:
         schema = file.schema_arrow
         columns = None
         if self._only is not None:
-            columns = [name for name in schema.names if name in self._only]
-            schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
-        return schema, file.iter_batches(batch_size=_rows(len(schema)), columns=columns)
+            # By index, because a name that is there twice is for the caller to refuse.
+            wanted = [field for field in schema if field.name in self._only]
+            columns = [field.name for field in wanted]
+            schema = pa.schema(wanted, schema.metadata)
+        return schema, file.iter_batches(batch_size=self._rows(schema), columns=columns)
+
+    def _rows(self, schema: pa.Schema) -> int:
+        """Rows of a batch."""
+        kinds = [field.type for field in schema]
+        bits = sum(kind.byte_width for kind in kinds if pa.types.is_fixed_size_binary(kind))
+        rows = max(_LEAST_ROWS, _CELLS // max(1, len(kinds)))
+        return max(1, min(rows, _BATCH_BYTES // max(1, bits, self._row_bytes)))
 
     def _arrow(self, where: str) -> Any:
         if where == "-":
-            reader = pa.ipc.open_stream(sys.stdin.buffer)
+            reader = pa.ipc.open_stream(_stdin())
             return reader.schema, reader
         file = pa.memory_map(where)
         self._opened.append(file)
@@ -192,7 +248,7 @@ class Source:
         return reader.schema, reader
 
     def _csv(self, where: str) -> Any:
-        raw: Any = sys.stdin.buffer if where == "-" else open(where, "rb")  # noqa: SIM115
+        raw: Any = _stdin() if where == "-" else open(where, "rb")  # noqa: SIM115
         if where != "-":
             self._opened.append(raw)
         begin = raw.read(_CSV_BLOCK)
@@ -203,18 +259,20 @@ class Source:
             raise DataError("The input must have a header with the columns of the schema.")
         convert = pa.csv.ConvertOptions(
             column_types=types,
-            null_values=[text for text in _NULLS if text not in self._text.labels],
-            strings_can_be_null=True,
             include_columns=None if only is None else [name for name in names if name in only],
+            **self._text.options(),
         )
         options = pa.csv.ReadOptions(block_size=_CSV_BLOCK)
-        # In a table of one column an empty line is a null, which must not get lost.
+        # In a table of one column an empty line is a null, which must not get lost. At the end of
+        # the file it is none: editors leave such lines.
         parse = pa.csv.ParseOptions(ignore_empty_lines=len(names) > 1)
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                stream = pa.PythonFile(_Rewound(begin, raw), "r")
-                yield from pa.csv.open_csv(stream, options, parse, convert)
+                rewound = _Rewound(begin, raw, trim=len(names) == 1)
+                stream = pa.PythonFile(rewound, "r")
+                for batch in pa.csv.open_csv(stream, options, parse, convert):
+                    yield self._text.mark(batch)
             except pa.ArrowInvalid as error:
                 place = re.match(r"In CSV column #(\d+)", str(error))
                 if place is None or int(place[1]) >= len(names):
@@ -225,10 +283,6 @@ class Source:
                 ) from None
 
         return pa.schema([(name, types.get(name, pa.null())) for name in names]), batches()
-
-
-def _rows(n_columns: int) -> int:
-    return max(_LEAST_ROWS, _CELLS // max(1, n_columns))
 
 
 def _header(begin: bytes) -> list[str]:
@@ -242,21 +296,36 @@ def _header(begin: bytes) -> list[str]:
     return names
 
 
-class _Rewound(io.RawIOBase):
-    """A pipe of which the beginning was read already."""
+def _stdin() -> IO[bytes]:
+    if sys.stdin is None:
+        raise DataError("The input cannot be read: it is closed.")
+    return sys.stdin.buffer
 
-    def __init__(self, begin: bytes, rest: IO[bytes]) -> None:
-        self._begin, self._rest = begin, rest
+
+class _Rewound(io.RawIOBase):
+    """A pipe of which the beginning was read already; `trim` takes empty lines off its end."""
+
+    def __init__(self, begin: bytes, rest: IO[bytes], trim: bool) -> None:
+        self._begin, self._rest, self._trim = begin, rest, trim
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        if self._begin:
-            cut = len(self._begin) if size < 0 else size
-            part, self._begin = self._begin[:cut], self._begin[cut:]
-            return part
-        return self._rest.read(size)
+        if not self._begin:
+            self._begin = self._rest.read(size)
+        size = len(self._begin) if size < 0 else size
+        if self._trim and not self._begin[:size].rstrip(b"\r\n"):
+            # Ends of lines only: whether these lines are rows, the next ones tell.
+            while self._begin and not self._begin.rstrip(b"\r\n"):
+                more = self._rest.read(_READ_AHEAD)
+                self._begin = self._begin + more if more else b""
+        part, self._begin = self._begin[:size], self._begin[size:]
+        if self._trim:
+            kept = part.rstrip(b"\r\n")
+            if kept:
+                part, self._begin = kept, part[len(kept) :] + self._begin
+        return part
 
 
 class Writer:
@@ -315,6 +384,8 @@ def _hexadecimal_array(array: Any) -> Any:
 def bits_from_text(batch: Any, widths: dict[str, int]) -> Any:
     """The batch with hexadecimal digits in these columns as bytes of these widths again."""
     for name, width in widths.items():
+        if name not in batch.schema.names:
+            raise DataError(f"The column '{name}' is missing.")
         array = batch.column(name)
         given = array.drop_null()
         digits = np.frombuffer("".join(given.to_pylist()).encode("ascii", "replace"), np.uint8)

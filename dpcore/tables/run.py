@@ -194,7 +194,7 @@ class Job:
     def _open(self, where: str, kind: str) -> Source:
         """The input, with the columns that the plan wants."""
         only = self.plan.names if self.extra == "drop" else None
-        source = Source(where, kind, Text.of_data(self.plan), only)
+        source = Source(where, kind, Text.of_data(self.plan), only, self.plan.row_bytes)
         try:
             self.plan.check_schema(source.schema, extra=self.extra)
         except BaseException:

@@ -176,7 +176,7 @@ def test_faults_of_pipes(folder, capfd):
 @pytest.mark.parametrize(
     ("columns", "name"),
     [
-        ({"x": [73.25, None]}, "x"),
+        ({"x": [None, 73.25]}, "x"),
         ({"x": [73.25, float("nan")]}, "x"),
         ({"x": [73.25, float("inf")]}, "x"),
         ({"x": ["73.25", "b73.25"]}, "x"),

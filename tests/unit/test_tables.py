@@ -135,7 +135,7 @@ def test_a_row_index_of_another_batch_is_refused():
     assert same(PLANS["one"].privatize(cut, noise=noise(), rows="row"), whole)
     for place in (5, 3333, N - 1):
         twice = pa.concat_tables([cut, table.slice(place, 1)])
-        with pytest.raises(DataError, match="'row'.*twice"):
+        with pytest.raises(DataError, match=r"'row'.*twice"):
             PLANS["one"].privatize(twice, noise=noise(), rows="row")
 
 
