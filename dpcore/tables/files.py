@@ -41,6 +41,7 @@ _LEAST_ROWS = 1 << 15
 _BATCH_BYTES = 1 << 24
 _READ_AHEAD = 1 << 20  # bytes
 _CSV_BLOCK = 1 << 22
+_ENDS = b"\r\n"
 _NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), np.uint8).reshape(256, 2)
 _NIBBLE = np.full(256, 255, np.uint8)
@@ -229,7 +230,7 @@ class Source:
     def _rows(self, schema: pa.Schema) -> int:
         """Rows of a batch."""
         kinds = [field.type for field in schema]
-        bits = sum(kind.byte_width for kind in kinds if pa.types.is_fixed_size_binary(kind))
+        bits: int = sum(kind.byte_width for kind in kinds if pa.types.is_fixed_size_binary(kind))
         rows = max(_LEAST_ROWS, _CELLS // max(1, len(kinds)))
         return max(1, min(rows, _BATCH_BYTES // max(1, bits, self._row_bytes)))
 
@@ -312,20 +313,24 @@ class _Rewound(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        if not self._begin:
-            self._begin = self._rest.read(size)
-        size = len(self._begin) if size < 0 else size
-        if self._trim and not self._begin[:size].rstrip(b"\r\n"):
-            # Ends of lines only: whether these lines are rows, the next ones tell.
-            while self._begin and not self._begin.rstrip(b"\r\n"):
-                more = self._rest.read(_READ_AHEAD)
-                self._begin = self._begin + more if more else b""
-        part, self._begin = self._begin[:size], self._begin[size:]
         if self._trim:
-            kept = part.rstrip(b"\r\n")
-            if kept:
-                part, self._begin = kept, part[len(kept) :] + self._begin
+            self._fill(size)
+        elif not self._begin:
+            return self._rest.read(size)
+        cut = len(self._begin) if size < 0 else size
+        part, self._begin = self._begin[:cut], self._begin[cut:]
         return part
+
+    def _fill(self, size: int) -> None:
+        """Read on until so many bytes are known not to be empty lines at the end."""
+        while size < 0 or len(self._begin.rstrip(_ENDS)) < size:
+            more = self._rest.read(_READ_AHEAD)
+            if not more:
+                lines = self._begin.rstrip(_ENDS)
+                self._begin = lines + b"\n" if lines != self._begin else lines
+                self._trim = False
+                return
+            self._begin += more
 
 
 class Writer:
@@ -384,8 +389,6 @@ def _hexadecimal_array(array: Any) -> Any:
 def bits_from_text(batch: Any, widths: dict[str, int]) -> Any:
     """The batch with hexadecimal digits in these columns as bytes of these widths again."""
     for name, width in widths.items():
-        if name not in batch.schema.names:
-            raise DataError(f"The column '{name}' is missing.")
         array = batch.column(name)
         given = array.drop_null()
         digits = np.frombuffer("".join(given.to_pylist()).encode("ascii", "replace"), np.uint8)
