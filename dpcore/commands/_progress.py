@@ -44,4 +44,5 @@ class Meter:
 
     def _speed(self) -> str:
         speed = self.rows / max(time.monotonic() - self._begin, 1e-9)
-        return f"{self.rows} rows, {speed / 1e6:.3g} M rows/s"
+        shown = f"{speed / 1e6:.3g} M" if speed >= 1e6 else f"{speed:,.0f}"
+        return f"{self.rows} rows, {shown} rows/s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from dpcore.errors import ParameterError
@@ -69,9 +70,14 @@ def table(plan: TablePlan, counts: Counts, estimates: Sequence[Line]) -> str:
 
 def as_json(plan: TablePlan, counts: Counts, estimates: Sequence[Line]) -> str:
     """The estimates for programs."""
-    found: list[dict[str, Any]] = [vars(line) for line in estimates]
+    found = [{name: _finite(value) for name, value in vars(line).items()} for line in estimates]
     facts = {"rows": counts.n_rows, "epsilon": plan.epsilon, "private": counts.private}
-    return json.dumps({**facts, "estimates": found}, indent=1)
+    return json.dumps({**facts, "estimates": found}, indent=1, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity, which is how far the interval of a single row reaches."""
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def plot(estimates: Sequence[Line], path: str) -> None:
