@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,8 +24,20 @@ _COMMANDS = (
 )
 
 
+_INTERRUPTED = 130  # what shells say of a command that was ended by Ctrl-C
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if sys.stderr is None:  # closed; messages must not get among the results
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="dpcore", description="Differential privacy, exactly.")
     commands = parser.add_subparsers(required=True, metavar="command")
     for name in _COMMANDS:
@@ -33,7 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from dpcore.errors import DPCoreError
 
     try:
-        return int(given.run(given) or 0)
+        code = int(given.run(given) or 0)
     except DPCoreError as error:
         print(f"dpcore: {error}", file=sys.stderr)
-        return 1
+        code = 1
+    if not _flush() and code == 0:
+        print("dpcore: The output cannot be written.", file=sys.stderr)
+        code = 1
+    return code
+
+
+def _flush() -> bool:
+    """Whether all that was printed has arrived: Python would try at its exit, with a traceback."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

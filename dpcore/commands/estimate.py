@@ -52,8 +52,19 @@ def run(given: argparse.Namespace) -> None:
     if plan is None or total is None or total.n_rows == 0:
         raise ParameterError("The input must hold at least one row.")
     lines = report.lines(plan, total, given.confidence)
-    print(report.as_json(plan, total, lines) if given.json else report.table(plan, total, lines))
+    _print(report.as_json(plan, total, lines) if given.json else report.table(plan, total, lines))
     if not total.private:
         print("dpcore: made with insecure noise, which protects nobody", file=sys.stderr)
     if given.plot is not None:
         report.plot(lines, given.plot)
+
+
+def _print(text: str) -> None:
+    from dpcore.tables.run import OutputError
+
+    if sys.stdout is None:
+        raise OutputError("The output cannot be written: it is closed.")
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        raise OutputError(f"The output cannot be written ({error.strerror}).") from None

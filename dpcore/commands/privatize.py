@@ -134,8 +134,12 @@ def _paid_file(pay_all: Callable[[], Noise], name: str) -> Noise:
 
 def _plan(given: argparse.Namespace) -> Any:
     _need_pyarrow()
+    from dpcore.errors import ParameterError
     from dpcore.tables import TablePlan
+    from dpcore.tables.plan import MECHANISMS
 
+    if given.mechanism not in (None, *MECHANISMS):
+        raise ParameterError(f"The --mechanism must be one of {', '.join(MECHANISMS)}.")
     return TablePlan.from_toml(
         given.schema,
         epsilon=given.epsilon,

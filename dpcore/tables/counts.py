@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -58,15 +59,22 @@ class Counts:
         """The counts of a text that `to_json` gave."""
         try:
             facts = json.loads(text)
-            codes = tuple(np.array(own, np.int64) for own in facts.pop("codes"))
-            return Counts(codes=codes, reported=tuple(facts.pop("reported")), **facts)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            lists = facts.pop("codes")
+            numbers = [facts["n_rows"], *facts["reported"], *chain.from_iterable(lists)]
+            if not all(type(number) is int and number >= 0 for number in numbers):
+                raise ValueError
+            codes = tuple(np.array(own, np.int64) for own in lists)
+            made = Counts(codes=codes, reported=tuple(facts.pop("reported")), **facts)
+            if len(codes) != len(made.reported) or type(made.private) is not bool:
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             raise WireFormatError("The text must be counts of a table.") from None
+        return made
 
     def __add__(self, other: Any) -> Counts:
         if not isinstance(other, Counts):
             return NotImplemented
-        if other.digest != self.digest:
+        if other.digest != self.digest or other._sizes != self._sizes:
             raise ParameterError("The counts to add must be of one plan.")
         return Counts(
             self.digest,
@@ -76,6 +84,10 @@ class Counts:
             self.private and other.private,
         )
 
+    @property
+    def _sizes(self) -> list[int]:
+        return [len(own) for own in self.codes]
+
     def __radd__(self, other: Any) -> Counts:
         """So that the built-in `sum` works without a start."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
@@ -84,6 +96,7 @@ class Counts:
         return isinstance(other, Counts) and (
             (self.digest, self.n_rows, self.reported, self.private)
             == (other.digest, other.n_rows, other.reported, other.private)
+            and self._sizes == other._sizes
             and all(np.array_equal(a, b) for a, b in zip(self.codes, other.codes, strict=True))
         )
 

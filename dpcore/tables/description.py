@@ -91,7 +91,9 @@ def arguments(given: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     simple = {name: given[name] for name in _SIMPLE if name in given}
     simple.update({name: value for name, value in changes.items() if value is not None})
     if "epsilon" not in simple:
-        raise ParameterError("The 'epsilon' parameter must be given, in the schema or beside it.")
+        raise ParameterError(
+            "The 'epsilon' parameter must be given, in the schema or with --epsilon."
+        )
     return {"schema": given["columns"], **simple, **options}
 
 
@@ -146,7 +148,10 @@ def facts(data: Any) -> dict[str, Any] | None:
         found = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not {"format", "digest", "plan", "values"} <= set(found):
+    kinds = {"format": int, "digest": str, "plan": dict, "values": bool}
+    if not isinstance(found, dict) or any(
+        not isinstance(found.get(name), kind) for name, kind in kinds.items()
+    ):
         raise WireFormatError("The metadata of the table are damaged.")
     if found["format"] != FORMAT:
         raise WireFormatError("The table is of another format than this dpcore reads.")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore import local
 from dpcore._charge import ledger_in_force, prepay
 from dpcore._checks import (
     check_choice,
@@ -34,10 +35,11 @@ from dpcore.tables.columns import NULL, Column, Nulls
 from dpcore.tables.counts import Counts
 from dpcore.tables.rows import Seen, check_rows, privatize_rows
 
-__all__ = ["ON_NULL", "TablePlan", "check_plan", "table_stream"]
+__all__ = ["MECHANISMS", "ON_NULL", "TablePlan", "check_plan", "table_stream"]
 
 ON_NULL = ("error", "drop", "category")
 _EXTRA = ("error", "drop")
+MECHANISMS = (*local.NAMES, "auto")
 
 
 def table_stream(noise: Noise, name: str, file: str | None = None) -> Noise:
@@ -144,7 +146,7 @@ class TablePlan:
         **options: Any,
     ) -> None:
         self.on_null = check_choice(on_null, "on_null", ON_NULL)
-        check_name(mechanism, "mechanism")
+        check_choice(check_name(mechanism, "mechanism"), "mechanism", MECHANISMS)
         k = None if k is None else check_index(k, "k", least=1)
         self.epsilon = float(check_positive(epsilon, "epsilon"))
         given = check_schema(
@@ -168,8 +170,6 @@ class TablePlan:
         return Categorical(attribute.name, labels if NULL in labels else [*labels, NULL])
 
     def _collector(self, mechanism: str, k: int | None, options: dict[str, Any]) -> Any:
-        from dpcore import local
-
         first = self.attributes[0]
         if len(self.attributes) == 1 and isinstance(first, Numeric) and mechanism != "auto":
             if k not in (None, 1):
@@ -514,7 +514,7 @@ class TablePlan:
         facts = description.facts(batch.schema) or {"digest": self.digest, "values": bool(values)}
         if facts["digest"] != self.digest:
             raise WireFormatError("The table was made with another plan.")
-        if set(batch.schema.names) != set(self.names):
+        if sorted(batch.schema.names) != sorted(self.names):
             raise WireFormatError("The table must have the columns of its plan.")
         codes, reported, drawn = [], [], np.zeros(batch.num_rows, np.int32)
         for column in self.columns:
@@ -545,7 +545,8 @@ class TablePlan:
         if values is not None:
             check_flag(values, "values")
         counts = data if isinstance(data, Counts) else self.count(data, values=values)
-        if counts.digest != self.digest:
+        sizes = [column.n_codes for column in self.columns]
+        if counts.digest != self.digest or [len(own) for own in counts.codes] != sizes:
             raise ParameterError("The counts to estimate from must be of this plan.")
         if counts.n_rows == 0:
             raise ParameterError("The 'data' parameter must not be empty.")

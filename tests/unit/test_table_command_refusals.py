@@ -1,7 +1,11 @@
 """What a refused run of dpcore privatize leaves behind: no charge, no key, no output."""
 
+import json
 import os
+import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +20,12 @@ from table_commands_support import (
     run,
     table,
     write,
+    write_big,
     write_schemas,
 )
 
 import dpcore
+from dpcore.commands._progress import Meter
 from dpcore.errors import DataError, DPCoreError
 from dpcore.tables import TablePlan
 from dpcore.tables.keys import Usage
@@ -216,3 +222,101 @@ def test_results_name_their_stream(folder):
     expected = plan.arrow_schema(stream=plan.fingerprint(noise("in.parquet")))
     assert read("out.parquet").schema.metadata == expected.metadata
     assert plan.count(read("out.parquet")).n_rows == N
+
+
+# Faults in a sentence
+
+
+def faulty(arguments, **options):
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE, timeout=60, check=False, **options
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_columns_that_are_there_twice(folder, capsys):
+    one, other = pa.array([1.0]), pa.array(["a"])
+    write(pa.Table.from_arrays([one, one, other], ["x", "x", "y"]), "in.parquet")
+    privatize("in.parquet", "out.parquet", "--epsilon", 1, "--extra-columns", "drop", code=1)
+    assert "'x' must not occur twice" in capsys.readouterr().err
+    write(pa.Table.from_arrays([one, other, other], ["x", "y", "y"]), "extra.parquet")
+    privatize("extra.parquet", "out.parquet", "--epsilon", 1, "--extra-columns", "drop")
+
+
+def test_results_that_are_damaged(folder, capsys):
+    write(table(), "in.parquet")
+    privatize("in.parquet", "out.csv", schema="mixed.toml")
+    lines = Path("out.csv").read_text().splitlines()
+    cut = [",".join(line.split(",")[:2]) for line in lines]
+    Path("cut.csv").write_text("\n".join(cut))
+    run("estimate", "cut.csv", "--schema", "mixed.toml", code=1)
+    assert "columns of its plan" in capsys.readouterr().err
+    beside = Path("out.csv.dpcore.json")
+    text = beside.read_bytes()
+    for damaged in (b"\xff\xfe", text.replace(b"gas", b"g\xffs"), b'{"plan": 5}'):
+        beside.write_bytes(damaged)
+        run("estimate", "out.csv", code=1)
+        assert capsys.readouterr().err.startswith("dpcore: ")
+
+
+def test_messages_name_the_option(folder, capsys):
+    write(table().select(["x"]), "in.parquet")
+    privatize("in.parquet", "out.parquet", "--epsilon", 1, "--mechanism", "lap", code=1)
+    assert "--mechanism" in capsys.readouterr().err
+    privatize("in.parquet", "out.parquet", code=1)
+    assert "with --epsilon" in capsys.readouterr().err
+
+
+def test_streams_that_are_closed_or_full(folder):
+    write(table().select(["x"]), "in.csv")
+    privatize("in.csv", "out.csv", "--epsilon", 2)
+    options = ["--schema", "one.toml", "--epsilon", 2, "--format", "csv"]
+    close = {fd: {"preexec_fn": lambda fd=fd: os.close(fd)} for fd in (0, 1, 2)}
+    code, text = faulty(["privatize", "-", *options, "-o", "x.csv"], **close[0])
+    assert (code, b"closed" in text) == (1, True)
+    for command in (["privatize", "in.csv", *options, "-o", "-"], ["estimate", "out.csv"]):
+        code, text = faulty(command, **close[1])
+        assert (code, b"closed" in text) == (1, True)
+        with open("/dev/full", "wb") as full:
+            code, text = faulty(command, stdout=full)
+        assert (code, b"cannot be written" in text) == (1, True)
+    code, _ = faulty(["estimate", "out.csv"], stdout=subprocess.DEVNULL, **close[2])
+    assert code == 0
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "wb") as full:
+        code, text = faulty(["info"], stdout=full, env=buffered)
+    assert (code, b"cannot be written" in text) == (1, True)
+
+
+def test_an_interrupted_run_is_quiet(folder):
+    write_big("in.parquet", 8_000_000)
+    command = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", "2"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, *command, "-o", "out.parquet"], stderr=pipe) as process:
+        deadline = time.monotonic() + 60
+        while not Path(".out.parquet.part").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 130
+    assert not list(folder.glob("*out*"))
+
+
+def test_json_has_no_infinity(folder, capsys):
+    write(table(1), "in.parquet")
+    privatize("in.parquet", "out.parquet", schema="mixed.toml")
+    capsys.readouterr()
+    run("estimate", "out.parquet", "--json")
+    text = capsys.readouterr().out
+    assert "Infinity" not in text
+    assert "NaN" not in text
+    assert json.loads(text)["estimates"][0]["low"] is None
+
+
+def test_slow_runs_are_told_in_rows():
+    meter = Meter()
+    meter.rows, meter._begin = 18_660, time.monotonic() - 2
+    assert re.search(r"18660 rows, 9,\d{3} rows/s", meter.finish())

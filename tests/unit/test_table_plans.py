@@ -102,7 +102,56 @@ def test_foreign_reports_are_refused():
         plan.count(replaced(wrong, "age", lambda v: v if v is None else v + 1))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codes": [[1]]},
+        {"codes": [1, 2]},
+        {"codes": [[[1]]] * 2},
+        {"codes": [[1.5]] * 2},
+        {"codes": [[-1]] * 2},
+        {"codes": [[2**70]] * 2},
+        {"codes": [["1"]] * 2},
+        {"reported": [1]},
+        {"reported": 3},
+        {"reported": ["1", "2"]},
+        {"n_rows": None},
+        {"n_rows": 1.5},
+        {"private": 1},
+        {"more": 1},
+    ],
+)
+def test_texts_that_are_no_counts_are_refused(change):
+    facts = json.loads(PLANS["numbers"].count().to_json())
+    with pytest.raises(WireFormatError):
+        Counts.from_json(json.dumps(facts | change))
+
+
+def test_counts_of_other_sizes_are_refused():
+    plan = PLANS["numbers"]
+    facts = json.loads(plan.count(plan.privatize(pa.table(columns(plan)))).to_json())
+    other = Counts.from_json(json.dumps(facts | {"codes": [[1], [2]]}))
+    with pytest.raises(ParameterError):
+        plan.estimate(other)
+    with pytest.raises(ParameterError):
+        plan.count() + other
+    assert other != plan.count()
+
+
+def test_a_column_of_reports_twice_is_refused():
+    result = PLANS["one"].privatize(pa.table(columns(PLANS["one"])), noise=noise())
+    twice = result.append_column(result.schema.field(0), result["age"])
+    with pytest.raises(WireFormatError, match="columns"):
+        PLANS["one"].count(twice)
+
+
 # Plans
+
+
+def test_a_mechanism_that_is_none_is_refused_by_its_parameter():
+    for schema in (ONE, MIXED):
+        with pytest.raises(ParameterError, match="'mechanism'"):
+            TablePlan(schema, 1.0, "lap")
 
 
 def test_a_plan_survives_pickle_and_metadata(plan):
@@ -133,6 +182,9 @@ def test_metadata_tell_everything_public_and_nothing_else():
         lambda facts: facts | {"format": 2},
         lambda facts: facts | {"digest": "0" * 64},
         lambda facts: facts | {"plan": facts["plan"] | {"epsilon": 4.0}},
+        lambda facts: facts | {"plan": 5},
+        lambda facts: facts | {"values": "yes"},
+        lambda facts: facts | {"digest": None},
     ],
 )
 def test_damaged_metadata_are_refused(change):
