@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore._files import sync
-from dpcore.errors import DPCoreError, ParameterError, RepeatedReleaseError
+from dpcore.errors import DPCoreError, RepeatedReleaseError
 from dpcore.noise import Noise
 from dpcore.tables.columns import Nulls
 
@@ -84,26 +84,24 @@ class Seal:
     used for is recorded. The digest is keyed because an unkeyed one of few possible values can be
     guessed.
 
+    Numbers are sealed as float64, which is what the randomiser makes of any type: integers in
+    Parquet and the same in CSV, which has no types, are the same data. Integers beyond 2**53 are
+    sealed as the floats that they are rounded to, as they are privatised.
+
     Cost
     ----
-    SHA-256 of the numbers and of the positions of categories, 4 to 8 bytes per value.
+    SHA-256 of 8 bytes per number and of 4 per category, and a copy of numbers of other types.
     """
 
-    def __init__(self) -> None:
-        self._states: list[Any] = []
-        self._kinds: list[str] = []
+    def __init__(self, numeric: Sequence[bool]) -> None:
+        self._columns = [(hashlib.sha256(), np.float64 if n else np.int32) for n in numeric]
         self._dropped = hashlib.sha256()
         self.rows = 0
         self.kept = 0
 
     def update(self, numbers: list[npt.NDArray[Any]], dropped: Nulls) -> None:
-        if not self._states:
-            self._states = [hashlib.sha256() for _ in numbers]
-            self._kinds = [column.dtype.str for column in numbers]
-        if self._kinds != [column.dtype.str for column in numbers]:
-            raise ParameterError("The batches of a table must be of one type.")
-        for state, column in zip(self._states, numbers, strict=True):
-            state.update(np.ascontiguousarray(column).view(np.uint8).data)
+        for (state, kind), column in zip(self._columns, numbers, strict=True):
+            state.update(np.ascontiguousarray(column, kind).view(np.uint8).data)
         n = len(numbers[0])
         self.rows += n
         if dropped is not None:
@@ -115,8 +113,9 @@ class Seal:
     def digest(self, noise: Noise) -> str:
         """The digest under the key of the stream."""
         key = noise.key_for("table content").export()
-        parts = [state.digest() for state in (*self._states, self._dropped)]
-        known = repr((self.rows, self.kept, self._kinds)).encode()
+        states = [*(state for state, _ in self._columns), self._dropped]
+        parts = [state.digest() for state in states]
+        known = repr((self.rows, self.kept)).encode()
         return hmac.new(key, b"".join(parts) + known, "sha256").hexdigest()
 
 

@@ -19,7 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from dpcore._files import replacing, sync
-from dpcore.errors import DataError, DPCoreError, ParameterError, RepeatedReleaseError
+from dpcore.errors import (
+    DataError,
+    DPCoreError,
+    ParameterError,
+    RepeatedReleaseError,
+    WireFormatError,
+)
+from dpcore.local.schema import Numeric
 from dpcore.noise import Noise
 from dpcore.tables.counts import Counts
 from dpcore.tables.description import facts
@@ -141,6 +148,8 @@ class Job:
         What has gone into a pipe cannot be taken back when the data turn out to be others than
         those that the stream was used for.
         """
+        if sys.stdout is None:
+            raise OutputError("The output cannot be written: it is closed.")
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
             if self.usage is None:
                 with pa.PythonFile(out, "w") as sink:
@@ -164,7 +173,7 @@ class Job:
         pipe: bool = False,
     ) -> Seal:
         """Read, seal, encode and write, each a batch ahead of the next."""
-        plan, seal, row, paid = self.plan, Seal(), 0, None
+        plan, seal, row, paid = self.plan, self._seal(), 0, None
         schema = plan.arrow_schema(**self._facts(noise))
         with (
             self._open(where, kind) as source,
@@ -201,6 +210,9 @@ class Job:
             source.close()
             raise
         return source
+
+    def _seal(self) -> Seal:
+        return Seal([isinstance(attribute, Numeric) for attribute in self.plan.attributes])
 
     def _numbers(self, source: Source) -> Iterator[Any]:
         for batch in source:
@@ -296,7 +308,8 @@ def _locked_part(target: Path) -> Iterator[Path]:
 def _facts_of(path: Path, kind: str) -> dict[str, Any] | None:
     if kind == "csv":
         beside = sidecar(path)
-        return facts(beside.read_text()) if beside.is_file() else None
+        # What is no UTF-8 is found to be damaged as what it was replaced by.
+        return facts(beside.read_text("utf-8", "replace")) if beside.is_file() else None
     with Source(str(path), kind) as source:
         return facts(source.schema)
 
@@ -322,6 +335,8 @@ def count_file(
             plan = TablePlan.from_metadata(found)
         if found is not None and found["digest"] != plan.digest:
             raise ParameterError("The input was made with another schema.")
+        if sorted(source.schema.names) != sorted(plan.names):
+            raise WireFormatError("The table must have the columns of its plan.")
         widths = {c.name: c.n_bytes for c in plan.columns if c.n_bytes and kind == "csv"}
         total = plan.count()
         for batch in source:

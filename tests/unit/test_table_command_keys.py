@@ -129,6 +129,21 @@ def test_the_same_data_in_another_file_are_the_same(folder):
     assert len(dpcore.Ledger("l").entries) == 1
 
 
+def test_integers_are_the_same_data_in_any_format(folder, capsys):
+    values = np.resize([0, 7, 100, 2**53 + 1, -(2**53) - 1, 2**62 + 1], N)
+    shared = ["--epsilon", 2, "--key", "key", "--stream", "survey"]
+    kinds = [("a.parquet", pa.int64()), ("b.csv", pa.int64()), ("c.arrow", pa.float64())]
+    for name, kind in kinds:
+        write(pa.table({"x": pa.array(values).cast(kind, safe=False)}), name)
+        privatize(name, f"out_{name}.parquet", *shared)
+    first, *others = (read(f"out_{name}.parquet") for name, _ in kinds)
+    assert all(first.equals(other) for other in others)
+    values[0] = 1
+    write(pa.table({"x": values}), "b.csv")
+    privatize("b.csv", "other.parquet", *shared, code=1)
+    assert "has changed" in capsys.readouterr().err
+
+
 def test_dropped_rows_are_part_of_what_is_sealed(folder, capsys):
     for place, code in ((3, 0), (3, 0), (4, 1)):
         values = [1.0, 2.0, 3.0, 0.0, 0.0, 5.0]
