@@ -6,10 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dpcore.errors import ParameterError
-from dpcore.local.base import Estimate
+from dpcore.local.base import Estimate, Mechanism
 from dpcore.local.schema import Categorical
 from dpcore.tables.counts import Counts
 from dpcore.tables.plan import TablePlan
@@ -35,19 +39,42 @@ class Line:
 def lines(plan: TablePlan, counts: Counts, confidence: float) -> list[Line]:
     """All estimates, in the order of the schema."""
     result, made = plan.estimate(counts), []
-    for attribute in plan.attributes:
+    for j, attribute in enumerate(plan.attributes):
         found = result[attribute.name]
         low, high = found.interval(confidence)
         if isinstance(found, Estimate):
             made.append(Line(attribute.name, None, found.mean, low, high))
         elif isinstance(attribute, Categorical):
+            low, high = _score_interval(plan, counts, j, confidence)
             labels: Sequence[Any] = attribute.labels
-            shares = zip(labels, found.frequencies, low, high, strict=True)
+            # Which columns were drawn is part of the estimate and not of the interval.
             made += [
-                Line(attribute.name, label, float(share), float(a), float(b))
-                for label, share, a, b in shares
+                Line(attribute.name, label, share, min(a, share), max(b, share))
+                for label, share, a, b in zip(
+                    labels, found.frequencies.tolist(), low.tolist(), high.tolist(), strict=True
+                )
             ]
     return made
+
+
+def _score_interval(
+    plan: TablePlan, counts: Counts, j: int, confidence: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Wilson's interval for the probability that a report supports a category, as shares.
+
+    The variance is that of the mechanism at each end. An estimated one is too small where few
+    reports support a category: at 300 rows and 60 categories, 95 % were 91 %.
+    """
+    oracle = plan.columns[j].randomiser
+    assert not isinstance(oracle, Mechanism)
+    n = counts.reported[j]
+    if n == 0:
+        return np.full(oracle.n_categories, -np.inf), np.full(oracle.n_categories, np.inf)
+    square = NormalDist().inv_cdf((1 + confidence) / 2) ** 2 / n
+    p, q, seen = float(oracle.p), float(oracle.q), counts.codes[j] / n
+    middle = (seen + square / 2) / (1 + square)
+    reach = np.sqrt(square * (seen * (1 - seen) + square / 4)) / (1 + square)
+    return (middle - reach - q) / (p - q), (middle + reach - q) / (p - q)
 
 
 def table(plan: TablePlan, counts: Counts, estimates: Sequence[Line]) -> str:

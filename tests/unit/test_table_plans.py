@@ -10,7 +10,7 @@ from tables_support import MIXED, ONE, PLANS, N, columns, noise
 
 from dpcore import Noise
 from dpcore.errors import DataError, ParameterError, WireFormatError
-from dpcore.tables import Counts, TablePlan
+from dpcore.tables import Counts, TablePlan, report
 from dpcore.tables.description import KEY
 
 
@@ -76,6 +76,28 @@ def test_values_instead_of_codes(plan):
         assert set(values["fuel"].drop_null().to_pylist()) == {"gas", "oil", "none"}
     lost = values.replace_schema_metadata()
     assert plan.count(lost, values=True) == plan.count(values)
+
+
+def test_printed_intervals_hold_at_small_counts():
+    """95 % of 100 x 60 intervals, less five standard errors; normal intervals do not pass."""
+    plan, rng = TablePlan({"code": {"categories": 60}}, 3.0), np.random.default_rng(0)
+    printed = normal = 0
+    for seed in range(100):
+        table = pa.table({"code": rng.integers(0, 60, 300)})
+        counts = plan.count(plan.privatize(table, noise=Noise.insecure(seed)))
+        printed += sum(line.low < 1 / 60 < line.high for line in report.lines(plan, counts, 0.95))
+        low, high = plan.estimate(counts)["code"].interval(0.95)
+        normal += int(((low < 1 / 60) & (high > 1 / 60)).sum())
+    assert normal < 0.936 * 6000 < printed
+
+
+def test_a_column_that_no_row_reports_has_no_bounds():
+    plan = TablePlan({"fuel": MIXED["fuel"], "zone": MIXED["zone"]}, 1.0, k=1)
+    counts = plan.count(plan.privatize(pa.table(columns(plan, 1)), noise=noise()))
+    empty = plan.names[counts.reported.index(0)]
+    for line in report.lines(plan, counts, 0.95):
+        assert line.low <= line.estimate <= line.high
+        assert (line.high == np.inf) == (line.column == empty)
 
 
 def replaced(table, name, change):
