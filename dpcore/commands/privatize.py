@@ -59,7 +59,11 @@ def add(commands: Commands) -> None:
     add_argument(
         "--stream", metavar="NAME", help="name of the data set; by default that of the input"
     )
-    add_argument("--ledger", metavar="FILE", help="charge the budget in this file")
+    add_argument(
+        "--ledger",
+        metavar="FILE",
+        help="charge the budget in this file; a folder once for every set of names of its files",
+    )
     add_argument("--budget", type=float, metavar="E", help="epsilon of a ledger that is made")
     add_argument(
         "--repeated",

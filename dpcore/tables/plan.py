@@ -19,6 +19,7 @@ from dpcore._checks import (
     check_flag,
     check_index,
     check_instance,
+    check_list,
     check_name,
     check_positive,
 )
@@ -242,7 +243,10 @@ class TablePlan:
         that is a folder, about different people, each with the stream of its name: the folder is
         charged again when a file has another name, which gives its rows other noise.
         """
-        purpose = self._purpose if files is None else ("table folder", *self._purpose, *files)
+        purpose = self._purpose
+        if files is not None:
+            names = [check_name(name, "files") for name in check_list(files, "files")]
+            purpose = ("table folder", *purpose, *sorted(names))
         paid = prepay(check_noise(noise), self.event, *purpose)
         return paid if paid.pinned else paid.release("table")
 

@@ -243,6 +243,18 @@ def test_a_table_is_charged_once_however_it_is_cut(tmp_path, name):
         assert not first.equals(second)
 
 
+def test_a_folder_is_charged_by_the_names_of_its_files(tmp_path):
+    plan = PLANS["two of five"]
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=20.0) as ledger:
+        for n, files in ((1, ["a", "b"]), (1, ["b", "a"]), (2, ["a"]), (3, None)):
+            assert plan.open(noise(), files=files).is_prepaid
+            assert len(ledger.entries) == n
+        for bad in (5, "ab", [5], [""]):
+            with pytest.raises(ParameterError, match="'files'"):
+                plan.open(noise(), files=bad)
+        assert len(ledger.entries) == 3
+
+
 def test_the_budget_refuses_before_anything_is_drawn(tmp_path):
     table = pa.table(columns(PLANS["one"]))
     with (
