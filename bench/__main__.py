@@ -89,8 +89,8 @@ def page(folder: Path = RESULTS) -> str:
     tables = [section(path) for path in sorted(folder.glob("*.json"))]
     return (
         "# The last recorded runs\n\nSpeeds are the best of several runs that alternate, and a "
-        "ratio is that of the bests; its quartiles are those of single runs, which other work on the "
-        "machine blurs. Limits are checked when a suite runs.\n\n" + "\n".join(tables)
+        "ratio is that of the bests; its quartiles are those of single runs, which other work on "
+        "the machine blurs. Limits are checked when a suite runs.\n\n" + "\n".join(tables)
     )
 
 

@@ -26,6 +26,21 @@ _COMMANDS = (
 
 _INTERRUPTED = 130  # what shells say of a command that was ended by Ctrl-C
 
+# Packages that a command may miss, and the extra that brings each.
+_EXTRAS = {
+    "pyarrow": "tables",
+    "sklearn": "sklearn",
+    "scipy": "accounting",
+    "dp_accounting": "accounting",
+    "torch": "torch",
+    "cryptography": "secagg",
+    "flwr": "flower",
+    "matplotlib": "report",
+    "mlxtend": "repro",
+    "river": "repro",
+    "pytest": "bench",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
@@ -47,6 +62,16 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     try:
         code = int(given.run(given) or 0)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"dpcore: This needs {error.name}, which comes with the extra '{extra}': "
+            f"pip install 'dpcore[{extra}]'.",
+            file=sys.stderr,
+        )
+        return 1
     except DPCoreError as error:
         print(f"dpcore: {error}", file=sys.stderr)
         code = 1
