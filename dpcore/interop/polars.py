@@ -18,15 +18,22 @@ True
 
 from __future__ import annotations
 
+import secrets
+import threading
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from dpcore._checks import check_choice, check_index
-from dpcore.errors import ParameterError
+from dpcore._checks import check_choice, check_flag, check_index, check_name
+from dpcore._release import check_noise
+from dpcore.errors import ParameterError, RepeatedReleaseError
+from dpcore.interop.arrow import batches
 from dpcore.local.reports import TupleEstimate
 from dpcore.noise import Noise
 from dpcore.tables import Counts, TablePlan
+from dpcore.tables.plan import check_plan
 
 __all__ = ["PrivateFrame", "PrivateLazyFrame"]
 
@@ -61,18 +68,18 @@ class PrivateFrame:
         values: bool = False,
     ) -> pl.DataFrame:
         """Randomise every row; see `TablePlan.privatize`, which gives the same bytes."""
-        table = plan.privatize(
+        table = check_plan(plan).privatize(
             self._frame, noise=noise, start=start, rows=rows, extra=extra, values=values
         )
         return _frame(table)
 
     def count(self, plan: TablePlan, *, values: bool = False) -> Counts:
         """Counts of reports; see `TablePlan.count`."""
-        return plan.count(self._frame, values=values)
+        return check_plan(plan).count(self._frame, values=values)
 
     def estimate(self, plan: TablePlan, *, values: bool = False) -> TupleEstimate:
         """Means and shares from reports; see `TablePlan.estimate`."""
-        return plan.estimate(self.count(plan, values=values))
+        return check_plan(plan).estimate(self.count(plan, values=values))
 
 
 @pl.api.register_lazyframe_namespace("dp")
@@ -86,8 +93,9 @@ class PrivateLazyFrame:
 
     Cost
     ----
-    As for `TablePlan`: one pass, batch by batch, whenever the result is collected. `estimate` has
-    all reports in memory.
+    As for `TablePlan`: one pass, batch by batch, whenever the result is collected. Without a pinned
+    stream and without `rows`, 8 bytes per row stay in memory as long as the result is there.
+    `estimate` has all reports in memory.
     """
 
     def __init__(self, frame: pl.LazyFrame) -> None:
@@ -107,43 +115,98 @@ class PrivateLazyFrame:
 
         A row is addressed by its index, not by the call it comes in: engines cut a frame as they
         like. Without `rows` the index is that of the row in this frame. The cost is reserved, on
-        the ledger in force, when this is called; a frame without a pinned stream that is collected
-        twice gives the same reports twice.
+        the ledger in force, when this is called.
+
+        Without a pinned stream, a frame that is collected twice gives the same reports twice. It
+        has to have the same rows in the same order then: one that was shuffled in between, as by
+        ``unique`` or ``group_by`` without ``maintain_order``, is refused, because the same noise
+        for other rows cancels in the difference. With a pinned stream, or with `rows`, that the
+        same index means the same row every time is up to the caller.
 
         Privacy
         -------
         As for `TablePlan.privatize`. What follows in the query sees reports only: nothing is moved
         to the other side of the randomiser.
         """
+        check_plan(plan)
         check_choice(extra, "extra", ("error", "drop"))
-        names, paid = self._frame.collect_schema().names(), plan.open(noise)
+        check_flag(values, "values")
+        source, first = check_noise(noise), check_index(start, "start")
+        schema = self._frame.collect_schema()
+        names = schema.names()
         if _ROWS in names:
             raise ParameterError(f"The column name '{_ROWS}' is taken.")
+        if rows is not None:
+            if check_name(rows, "rows") in plan.names or rows not in names:
+                raise ParameterError("The 'rows' parameter must name a column beside the schema.")
+            if not schema[rows].is_integer():
+                raise ParameterError(f"The column '{rows}' must hold integers, as row indices.")
         plan.check_names([name for name in names if name != rows], extra=extra)
-        first = check_index(start, "start")
+        # Types that the plan does not take show without a row, and before anything is charged.
+        [empty] = batches(pl.DataFrame(schema={name: schema[name] for name in plan.names}))
+        plan.read(empty)
         indexed = self._frame.select([*plan.names, *([] if rows is None else [rows])])
         if rows is None:
-            index = pl.col(_ROWS).cast(pl.Int64) + first
-            indexed = indexed.with_row_index(_ROWS).with_columns(index)
+            indexed = indexed.with_row_index(_ROWS)
+        seal = _Seal() if rows is None and not source.pinned else None
+        paid = plan.open(source)
 
         def randomise(batch: pl.DataFrame) -> pl.DataFrame:
+            if seal is not None:
+                seal.check(batch)
+            if rows is None:
+                batch = batch.with_columns(pl.col(_ROWS).cast(pl.Int64) + first)
             return _frame(plan.privatize(batch, noise=paid, rows=rows or _ROWS, values=values))
 
-        schema = _frame(plan.arrow_schema(values=values).empty_table()).schema
+        reports = _frame(plan.arrow_schema(values=values).empty_table()).schema
         # A filter or a slice that moved in front of the randomiser would look at the data.
         return indexed.map_batches(
             randomise,
             predicate_pushdown=False,
             projection_pushdown=False,
             slice_pushdown=False,
-            schema=schema,
+            schema=reports,
             streamable=True,
         )
 
     def estimate(self, plan: TablePlan, *, values: bool = False) -> TupleEstimate:
         """Means and shares from reports, collected by the streaming engine."""
-        frame = self._frame.select(plan.names).collect(engine="streaming")
+        frame = self._frame.select(check_plan(plan).names).collect(engine="streaming")
         return PrivateFrame(frame).estimate(plan, values=values)
+
+
+class _Seal:
+    """What every row held when it was first read, as keyed hashes.
+
+    Batches come in any order and are cut in any way, and a query may stop early, so rows are told
+    apart one by one.
+    """
+
+    def __init__(self) -> None:
+        # Nobody sees the hashes; the key makes a collision a matter of chance.
+        self._key = secrets.randbits(64)
+        self._lock = threading.Lock()
+        self._known: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+
+    def check(self, batch: pl.DataFrame) -> None:
+        """Refuse a batch with a row whose place held something else before."""
+        if batch.is_empty():
+            return
+        rows = batch[_ROWS].to_numpy()
+        # Odd, because 0 is for rows that were not read so far.
+        found = batch.hash_rows(self._key).to_numpy() | np.uint64(1)
+        end = int(rows.max()) + 1
+        with self._lock:
+            if end > len(self._known):
+                more = max(end, 2 * len(self._known)) - len(self._known)
+                self._known = np.pad(self._known, (0, more))
+            before = self._known[rows]
+            if ((before != found) & (before != 0)).any():
+                raise RepeatedReleaseError(
+                    "The rows of the frame have changed since it was collected first, and the same "
+                    "noise must not be used twice: keep their order, or call privatize again."
+                )
+            self._known[rows] = found
 
 
 def _frame(table: Any) -> pl.DataFrame:

@@ -11,7 +11,13 @@ import pytest
 import dpcore
 import dpcore.interop.polars
 from dpcore import Noise, local
-from dpcore.errors import DataError, DPCoreError, ParameterError, WireFormatError
+from dpcore.errors import (
+    DataError,
+    DPCoreError,
+    ParameterError,
+    RepeatedReleaseError,
+    WireFormatError,
+)
 from dpcore.interop.spark import COUNTS_DDL, count, counts_of, ddl, randomise
 from dpcore.tables import Counts, TablePlan, table_stream
 
@@ -23,6 +29,7 @@ SCHEMA = {
 }
 PLAN = TablePlan(SCHEMA, 2.0)
 ONE = TablePlan({"age": SCHEMA["age"]}, 2.0)
+ORDER = list(SCHEMA)
 ENGINES = ("in-memory", "streaming")
 
 
@@ -129,6 +136,77 @@ def test_a_lazy_frame_is_charged_once(tmp_path, frame):
         assert first.equals(second)
         assert not frame.lazy().dp.privatize(PLAN).collect().equals(first)
         assert len(ledger.entries) == 2
+
+
+def shuffled_between(frame):
+    """A query whose rows come in another order each time it is collected."""
+    seeds = iter(range(100))
+    return frame.lazy().map_batches(
+        lambda part: part.sample(fraction=1.0, shuffle=True, seed=next(seeds))
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_other_rows_never_get_the_noise_of_the_first(frame, engine):
+    lazy = shuffled_between(frame).dp.privatize(PLAN)
+    lazy.collect(engine=engine)
+    with pytest.raises(RepeatedReleaseError, match="order"):
+        lazy.collect(engine=engine)
+    # The caller answers for indices that are named, and for a stream that is.
+    named = shuffled_between(frame.with_row_index("row")).dp.privatize(PLAN, rows="row")
+    assert named.collect(engine=engine).sort(ORDER).equals(named.collect(engine=engine).sort(ORDER))
+    pinned = shuffled_between(frame).dp.privatize(PLAN, noise=noise())
+    assert not pinned.collect(engine=engine).equals(pinned.collect(engine=engine))
+
+
+def test_a_query_that_stopped_early_may_go_on(tmp_path, frame):
+    frame.write_parquet(tmp_path / "in.parquet", row_group_size=1000)
+    lazy = pl.scan_parquet(tmp_path / "in.parquet").dp.privatize(PLAN)
+    begin = lazy.head(9).collect(engine="streaming")
+    assert lazy.collect(engine="streaming").head(9).equals(begin)
+    assert lazy.collect().head(9).equals(begin)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "named"),
+    [
+        ({}, {"start": -1}, "'start'"),
+        ({}, {"rows": "zzz"}, "'rows'"),
+        ({}, {"rows": "age"}, "'rows'"),
+        ({}, {"rows": 5}, "'rows'"),
+        ({"row": 0.5}, {"rows": "row"}, "'row'"),
+        ({}, {"extra": "keep"}, "'extra'"),
+        ({}, {"values": 1}, "'values'"),
+        ({}, {"noise": 5}, "'noise'"),
+        ({"other": 1}, {}, "'other'"),
+        ({"age": "old"}, {}, "'age'"),
+        ({"__dpcore_row": 1}, {"extra": "drop"}, "taken"),
+    ],
+)
+def test_a_refused_lazy_frame_is_not_charged(tmp_path, frame, changes, options, named):
+    lazy = frame.lazy().with_columns(**{name: pl.lit(given) for name, given in changes.items()})
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=10.0) as ledger:
+        with pytest.raises(ParameterError, match=named):
+            lazy.dp.privatize(PLAN, **options)
+        with pytest.raises(ParameterError, match="'code'"):
+            frame.lazy().drop("code").dp.privatize(PLAN)
+    assert not ledger.entries
+
+
+def test_a_plan_is_asked_for(frame):
+    for made in (frame, frame.lazy()):
+        with pytest.raises(ParameterError, match="'plan'"):
+            made.dp.privatize(5)
+        with pytest.raises(ParameterError, match="'plan'"):
+            made.dp.estimate(5)
+    with pytest.raises(ParameterError, match="'plan'"):
+        frame.dp.count(5)
+
+
+def test_categories_of_polars_are_read(frame):
+    typed = frame.with_columns(pl.col("fuel").cast(pl.Categorical))
+    made = typed.lazy().dp.privatize(PLAN, noise=noise()).collect()
+    assert made.equals(frame.dp.privatize(PLAN, noise=noise()))
 
 
 # Spark
