@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpcore._charge import prepay
+from dpcore._charge import ledger_in_force, prepay
 from dpcore._release import check_noise, check_start
 from dpcore.errors import DataError, ParameterError
-from dpcore.local.base import Estimate, Mechanism
+from dpcore.local.base import Estimate, Mechanism, check_finite
 from dpcore.noise import Noise
 
 __all__ = ["batches", "chunks", "decode", "encode", "estimate", "reader"]
@@ -133,6 +133,10 @@ def encode(
     first = check_start(start, n)
     if n == 0:
         return pa.array([], pa.from_numpy_dtype(mechanism._dtype))
+    if len(parts) > 1 and ledger_in_force() is not None:
+        # The first chunk would be charged before the last is looked at.
+        for part in parts:
+            check_finite(part)
     if len(parts) > 1 and not source.pinned:
         # All chunks are one release.
         source = prepay(source, mechanism.event, "local", mechanism._fingerprint).release("arrow")

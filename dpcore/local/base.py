@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore import wire
-from dpcore._charge import open_release
+from dpcore._charge import ledger_in_force, open_release
 from dpcore._checks import check_positive, exact, round_down
 from dpcore._events import PureEvent
 from dpcore._parallel import for_ranges
@@ -30,9 +30,10 @@ from dpcore.noise import Noise
 from dpcore_ext.encode import Rows
 from dpcore_ext.pack import count as count_codes
 
-__all__ = ["Estimate", "Mechanism"]
+__all__ = ["Estimate", "Mechanism", "check_finite"]
 
 _PARAMETERS = struct.Struct("<dddI8s")
+_BLOCK = 1 << 16  # values whose flags stay in the cache
 _FOREIGN_CODES = "The 'codes' parameter must hold codes of this mechanism."
 
 
@@ -199,8 +200,11 @@ class Mechanism(ABC):
         source = check_noise(noise)
         first = check_start(start, data.size)
         codes, rows = check_out(out, data.shape, self._dtype), self._rows
-        key = open_release(source, self.event, *self._address)
         flat, flat_codes = data.reshape(-1), codes.reshape(-1)
+        if ledger_in_force() is not None and not source.is_prepaid:
+            # The kernel refuses what is not finite too, but only once it is charged.
+            check_finite(flat)
+        key = open_release(source, self.event, *self._address)
         for_ranges(
             lambda begin, end: rows.encode(
                 key, first + begin, flat[begin:end], flat_codes[begin:end]
@@ -398,6 +402,13 @@ def _numbers(x: npt.ArrayLike) -> npt.NDArray[Any]:
         raise ParameterError("The 'x' parameter must not be empty.")
     dtype = np.float32 if array.dtype == np.float32 else np.float64
     return np.require(array, dtype, ["C", "A"])
+
+
+def check_finite(flat: npt.NDArray[Any]) -> None:
+    """Refuse numbers that are not finite, before they are charged."""
+    for begin in range(0, flat.size, _BLOCK):
+        if not np.isfinite(flat[begin : begin + _BLOCK]).all():
+            raise DataError("The 'x' parameter must hold finite numbers only.")
 
 
 def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
