@@ -17,6 +17,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow as pa
 
 from dpcore._charge import ledger_in_force, prepay
 from dpcore._release import check_noise, check_start
-from dpcore.errors import DataError, ParameterError
+from dpcore.errors import DataError, DPCoreError, ParameterError
 from dpcore.local.base import Estimate, Mechanism, check_finite
 from dpcore.noise import Noise
 
@@ -44,9 +45,28 @@ def batches(data: Any) -> Iterator[pa.RecordBatch]:
     One batch at a time; nothing is copied here, though the engine may copy to export.
     """
     stream = reader(data)
-    batch = next(stream, None)
+    batch = _next(stream)
     yield pa.RecordBatch.from_pylist([], stream.schema) if batch is None else batch
-    yield from stream
+    while batch is not None:
+        batch = _next(stream)
+        if batch is not None:
+            yield batch
+
+
+def _next(stream: pa.RecordBatchReader) -> pa.RecordBatch | None:
+    with _engine():
+        return next(stream, None)
+
+
+@contextmanager
+def _engine() -> Iterator[None]:
+    """Troubles of an engine without its messages, which contain values."""
+    try:
+        yield
+    except (DPCoreError, MemoryError):
+        raise
+    except Exception:
+        raise DataError("The 'data' parameter cannot be read: its engine failed.") from None
 
 
 def reader(data: Any) -> pa.RecordBatchReader:
@@ -60,7 +80,7 @@ def reader(data: Any) -> pa.RecordBatchReader:
     ----
     Nothing is copied here, though the engine may copy to export.
     """
-    try:
+    with _engine(), suppress(TypeError, pa.ArrowException):
         if isinstance(data, pa.Table):
             return data.to_reader()
         if isinstance(data, pa.RecordBatchReader):
@@ -70,8 +90,6 @@ def reader(data: Any) -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_batches(batch.schema, [batch])
         if hasattr(data, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(data)
-    except (TypeError, pa.ArrowException):
-        pass
     raise ParameterError(
         "The 'data' parameter must be a table with the Arrow interface __arrow_c_stream__ or "
         "__arrow_c_array__."
@@ -93,13 +111,11 @@ def chunks(data: Any) -> list[pa.Array]:
         return data.chunks  # type: ignore[no-any-return]
     if isinstance(data, pa.Array):
         return [data]
-    try:
+    with _engine(), suppress(TypeError, pa.ArrowException):
         if hasattr(data, "__arrow_c_stream__"):
             return pa.chunked_array(data).chunks  # type: ignore[no-any-return]
         if hasattr(data, "__arrow_c_array__"):
             return [pa.array(data)]
-    except (TypeError, pa.ArrowException):
-        pass
     raise ParameterError(
         "The 'data' parameter must be a column with the Arrow interface __arrow_c_stream__ or "
         "__arrow_c_array__."

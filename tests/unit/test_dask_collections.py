@@ -3,9 +3,11 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -279,6 +281,22 @@ def test_dropped_rows_keep_the_noise_of_the_others():
     found = pa.Table.from_pandas(reports.compute(), preserve_index=False)
     assert found.cast(table.schema).equals(table)
     assert private_dask.estimate(reports, plan).count == 80
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        private_dask.estimate,
+        lambda frame, plan: private_dask.privatize(frame, plan, noise=NOISE).compute(),
+    ],
+)
+def test_a_column_of_several_types_is_refused_without_its_values(call):
+    mixed = pd.DataFrame({"age": pd.Series([1.0, "SECRET-VALUE"], dtype=object)})
+    with dask.config.set({"scheduler": "sync", "dataframe.convert-string": False}):
+        frame = dd.from_delayed([dask.delayed(mixed)], meta=mixed.iloc[:0], verify_meta=False)
+        with pytest.raises(DataError, match="type") as caught:
+            call(frame, TablePlan({"age": {"lower": 0, "upper": 100}}, 2.0))
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_partition_that_changed_its_length_is_refused():

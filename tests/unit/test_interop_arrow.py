@@ -2,6 +2,7 @@
 
 import math
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import dpcore
 from dpcore import Noise, local
 from dpcore.errors import DataError
 from dpcore.interop import arrow
+from dpcore.tables import TablePlan
 
 MECHANISM = local.make("hm-j", 2.0, 0, 100)
 
@@ -34,3 +36,37 @@ def test_numbers_that_are_not_finite_cost_nothing(tmp_path, bad, dtype):
         assert not ledger.entries
         arrow.encode(MECHANISM, chunks.slice(0, 199_999))
     assert len(ledger.entries) == 1
+
+
+# An engine that fails when it is asked for the stream, and one that fails in the middle of it.
+FAILING = {
+    "at once": "select cast(s as double) as x from (values ('1.5'), ('SECRET-VALUE')) t(s)",
+    "later": (
+        "select case when i = 900000 then cast('SECRET-VALUE' || i as double) else 1.0 end as x "
+        "from range(1000000) t(i)"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", FAILING.values(), ids=FAILING)
+def test_an_engine_that_fails_shows_no_value(query):
+    plan = TablePlan({"x": {"lower": 0, "upper": 100}}, 2.0)
+    for read in (
+        lambda data: list(arrow.batches(data)),
+        lambda data: arrow.encode(MECHANISM, data),
+        plan.privatize,
+        plan.count,
+    ):
+        with pytest.raises(DataError, match="'data'") as caught:
+            read(duckdb.sql(query))
+        assert "SECRET" not in str(caught.value)
+
+
+def test_faults_of_dpcore_pass_through_a_stream():
+    def batches():
+        yield pa.record_batch({"x": [1.0]})
+        raise DataError("The column 'x' must hold no nulls.")
+
+    stream = pa.RecordBatchReader.from_batches(pa.schema({"x": pa.float64()}), batches())
+    with pytest.raises(DataError, match="nulls"):
+        list(arrow.batches(stream))

@@ -90,7 +90,11 @@ def _check(frame: Any, plan: Any) -> None:
 
 
 def _to_arrow(part: pd.DataFrame) -> pa.Table:
-    return pa.Table.from_pandas(part, preserve_index=False)
+    try:
+        return pa.Table.from_pandas(part, preserve_index=False)
+    except pa.ArrowException:
+        # Its message contains values.
+        raise DataError("The columns of a partition must be of one type each.") from None
 
 
 def _to_pandas(table: pa.Table, start: int) -> pd.DataFrame:
