@@ -25,8 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpcore._charge import ledger_in_force, prepay
-from dpcore._release import check_noise, check_start
+from dpcore._release import check_start
 from dpcore.errors import DataError, DPCoreError, ParameterError
+from dpcore.interop._secure import check_secure
 from dpcore.local.base import Estimate, Mechanism, check_finite
 from dpcore.noise import Noise
 
@@ -133,7 +134,8 @@ def encode(
     data : object with __arrow_c_stream__ or __arrow_c_array__
         float32 and float64 are read where they are; integers are copied. No nulls.
     noise, start
-        As for `Mechanism.encode`, which gives the same codes.
+        As for `Mechanism.encode`, which gives the same codes. Insecure noise is refused: an array
+        of Arrow cannot be marked.
 
     Privacy
     -------
@@ -145,7 +147,7 @@ def encode(
     """
     _check(mechanism)
     parts = [_numbers(chunk) for chunk in chunks(data)]
-    n, source = sum(map(len, parts)), check_noise(noise)
+    n, source = sum(map(len, parts)), check_secure(noise, "an Arrow array")
     first = check_start(start, n)
     if n == 0:
         return pa.array([], pa.from_numpy_dtype(mechanism._dtype))

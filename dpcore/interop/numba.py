@@ -41,9 +41,10 @@ from numba.extending import (
 from dpcore import _laws, random
 from dpcore._charge import open_release
 from dpcore._checks import INDEX_LIMIT, check_positive
-from dpcore._release import check_noise, label, laplace_event, laplace_law
+from dpcore._release import label, laplace_event, laplace_law
 from dpcore.central import _gaussian_event, _gaussian_law, _noise_multiplier
-from dpcore.errors import InsecureNoiseError, ParameterError
+from dpcore.errors import ParameterError
+from dpcore.interop._secure import check_secure
 from dpcore.local import Mechanism
 from dpcore.noise import Noise
 from dpcore_ext import encode as _encode_module
@@ -120,7 +121,7 @@ class Encoder:
     def __init__(self, mechanism: Mechanism, *, noise: Noise | None = None) -> None:
         if not isinstance(mechanism, Mechanism):
             raise ParameterError("The 'mechanism' parameter must be one of dpcore.local.")
-        source = _secure(noise)
+        source = check_secure(noise, "compiled results")
         self._rows = mechanism._rows
         self._key = open_release(source, mechanism.event, "local", mechanism._fingerprint)
         self.key_address = self._key.address
@@ -160,7 +161,10 @@ class Sampler:
     @classmethod
     def laplace(cls, *, epsilon: float, sensitivity: float, noise: Noise | None = None) -> Sampler:
         """The noise of `dpcore.laplace` on integers; the ledger in force is charged."""
-        source, distance = _secure(noise), check_positive(sensitivity, "sensitivity")
+        source, distance = (
+            check_secure(noise, "compiled results"),
+            check_positive(sensitivity, "sensitivity"),
+        )
         law, rate = laplace_law(check_positive(epsilon, "epsilon"), distance)
         event = laplace_event("laplace", law, distance)
         return cls(law, open_release(source, event, "laplace", *label(rate)))
@@ -176,7 +180,10 @@ class Sampler:
         noise: Noise | None = None,
     ) -> Sampler:
         """The noise of `dpcore.gaussian` on integers; the ledger in force is charged."""
-        source, distance = _secure(noise), check_positive(sensitivity, "sensitivity")
+        source, distance = (
+            check_secure(noise, "compiled results"),
+            check_positive(sensitivity, "sensitivity"),
+        )
         multiplier = _noise_multiplier(distance, epsilon, delta, sigma)
         deviation = multiplier * distance
         law, event = _gaussian_law(deviation), _gaussian_event(multiplier)
@@ -186,22 +193,17 @@ class Sampler:
     def discrete_laplace(cls, scale: float, *, noise: Noise | None = None) -> Sampler:
         """The integers of `dpcore.random.discrete_laplace`."""
         rate = random._rate(scale)
-        key = _secure(noise).key_for("discrete_laplace", *label(rate))
+        key = check_secure(noise, "compiled results").key_for("discrete_laplace", *label(rate))
         return cls(_laws.discrete_laplace(rate), key)
 
     @classmethod
     def discrete_gaussian(cls, sigma: float, *, noise: Noise | None = None) -> Sampler:
         """The integers of `dpcore.random.discrete_gaussian`."""
         deviation = random._sigma(sigma)
-        key = _secure(noise).key_for("discrete_gaussian", *label(deviation))
+        key = check_secure(noise, "compiled results").key_for(
+            "discrete_gaussian", *label(deviation)
+        )
         return cls(_laws.discrete_gaussian(deviation), key)
-
-
-def _secure(noise: Noise | None) -> Noise:
-    source = check_noise(noise)
-    if not source.private:
-        raise InsecureNoiseError("Insecure noise is refused: compiled results cannot be marked.")
-    return source
 
 
 # Types: the addresses of a release, read off the object for the time of a call.

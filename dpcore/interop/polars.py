@@ -27,8 +27,8 @@ import numpy.typing as npt
 import polars as pl
 
 from dpcore._checks import check_choice, check_flag, check_index, check_name
-from dpcore._release import check_noise
 from dpcore.errors import ParameterError, RepeatedReleaseError
+from dpcore.interop._secure import check_secure
 from dpcore.interop.arrow import batches
 from dpcore.local.reports import TupleEstimate
 from dpcore.noise import Noise
@@ -67,9 +67,13 @@ class PrivateFrame:
         extra: str = "error",
         values: bool = False,
     ) -> pl.DataFrame:
-        """Randomise every row; see `TablePlan.privatize`, which gives the same bytes."""
+        """Randomise every row; see `TablePlan.privatize`, which gives the same bytes.
+
+        Insecure noise is refused: a frame has no metadata that could say so.
+        """
+        source = check_secure(noise, "a frame of Polars")
         table = check_plan(plan).privatize(
-            self._frame, noise=noise, start=start, rows=rows, extra=extra, values=values
+            self._frame, noise=source, start=start, rows=rows, extra=extra, values=values
         )
         return _frame(table)
 
@@ -125,13 +129,13 @@ class PrivateLazyFrame:
 
         Privacy
         -------
-        As for `TablePlan.privatize`. What follows in the query sees reports only: nothing is moved
-        to the other side of the randomiser.
+        As for `TablePlan.privatize`; insecure noise is refused. What follows in the query sees
+        reports only: nothing is moved to the other side of the randomiser.
         """
         check_plan(plan)
         check_choice(extra, "extra", ("error", "drop"))
         check_flag(values, "values")
-        source, first = check_noise(noise), check_index(start, "start")
+        source, first = check_secure(noise, "a frame of Polars"), check_index(start, "start")
         schema = self._frame.collect_schema()
         names = schema.names()
         if _ROWS in names:

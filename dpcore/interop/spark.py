@@ -23,7 +23,9 @@ from typing import Any
 import pyarrow as pa
 
 from dpcore._checks import check_choice, check_flag, check_list, check_name
+from dpcore._release import check_portable
 from dpcore.errors import ParameterError
+from dpcore.interop._secure import check_secure
 from dpcore.noise import Noise
 from dpcore.tables import Counts, TablePlan
 from dpcore.tables.plan import check_plan
@@ -58,9 +60,9 @@ def randomise(
     ----------
     plan : TablePlan
     noise : Noise
-        A pinned stream of an explicit key, which is sent to the workers: keep what they log, and
-        where they swap, as secret as the data. Reserve the cost by `TablePlan.open` first: a
-        worker has no ledger.
+        A named stream of `dpcore.Noise.from_key`, whose key is sent to the workers: keep what they
+        log, and where they swap, as secret as the data. Reserve the cost by `TablePlan.open`
+        first: a worker has no ledger.
     rows : str
         Column of row indices: integers, unique in the whole data set.
     keep_rows : bool
@@ -78,10 +80,7 @@ def randomise(
     otherwise.
     """
     check_plan(plan)
-    if not isinstance(noise, Noise) or not noise.pinned:
-        raise ParameterError(
-            "The 'noise' parameter must be a pinned stream, the same in all tasks."
-        )
+    source = check_secure(check_portable(noise), "a frame of Spark")
     if not isinstance(rows, str) or not rows:
         raise ParameterError("The 'rows' parameter must name the column of row indices.")
     check_flag(keep_rows, "keep_rows")
@@ -89,7 +88,7 @@ def randomise(
     check_choice(extra, "extra", ("error", "drop"))
     if keep_rows and plan.on_null == "drop":
         raise ParameterError("The 'keep_rows' parameter must be False where rows are dropped.")
-    shipped = pickle.dumps((plan, noise))
+    shipped = pickle.dumps((plan, source))
 
     def work(batches: Batches) -> Batches:
         own_plan, own_noise = pickle.loads(shipped)
@@ -97,7 +96,10 @@ def randomise(
         for batch in batches:
             made = own_plan.privatize(batch, noise=own_noise, rows=rows, extra=extra, values=values)
             for part in made.cast(schema).to_batches():
-                yield part.append_column(rows, batch.column(rows)) if keep_rows else part
+                if keep_rows:
+                    # Of the type that `ddl` gives it.
+                    part = part.append_column(rows, batch.column(rows).cast(pa.int64()))
+                yield part
 
     return work
 

@@ -9,7 +9,7 @@ import pytest
 
 import dpcore
 from dpcore import Noise, local
-from dpcore.errors import DataError
+from dpcore.errors import DataError, InsecureNoiseError
 from dpcore.interop import arrow
 from dpcore.tables import TablePlan
 
@@ -36,6 +36,14 @@ def test_numbers_that_are_not_finite_cost_nothing(tmp_path, bad, dtype):
         assert not ledger.entries
         arrow.encode(MECHANISM, chunks.slice(0, 199_999))
     assert len(ledger.entries) == 1
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2])
+def test_insecure_noise_is_refused_where_its_mark_would_be_lost(n_chunks):
+    column = pa.chunked_array([[40.0, 50.0]] * n_chunks)
+    for source in (Noise.insecure(1), Noise.insecure(1).stream("arrow")):
+        with pytest.raises(InsecureNoiseError):
+            arrow.encode(MECHANISM, column, noise=source)
 
 
 # An engine that fails when it is asked for the stream, and one that fails in the middle of it.

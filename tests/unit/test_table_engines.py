@@ -14,6 +14,7 @@ from dpcore import Noise, local
 from dpcore.errors import (
     DataError,
     DPCoreError,
+    InsecureNoiseError,
     ParameterError,
     RepeatedReleaseError,
     WireFormatError,
@@ -263,8 +264,28 @@ def test_the_spark_function_needs_addresses(columns):
         randomise(dropping, noise(), rows="id", keep_rows=True)
     with pytest.raises(DPCoreError, match="'rows'"):
         list(randomise(PLAN, noise(), rows="id")(iter(pa.table(columns).to_batches())))
-    with pytest.raises(TypeError, match="pickled"):
-        randomise(PLAN, PLAN.open(Noise()), rows="id")
+    for source in (PLAN.open(Noise()), Noise().stream("survey")):
+        with pytest.raises(ParameterError, match="'noise'"):
+            randomise(PLAN, source, rows="id")
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.uint32(), pa.uint64()])
+def test_kept_rows_are_of_the_type_that_spark_is_told(kind):
+    table = pa.table({"age": [40.0, 50.0], "id": pa.array([3, 1], kind)})
+    [made] = randomise(ONE, noise(), rows="id", keep_rows=True)(iter(table.to_batches()))
+    assert made.schema.field("id").type == pa.int64()
+    assert made.column("id").to_pylist() == [3, 1]
+
+
+def test_insecure_noise_is_refused_where_its_mark_would_be_lost(frame):
+    source = Noise.insecure(1).stream("survey")
+    for call in (
+        lambda: frame.dp.privatize(PLAN, noise=source),
+        lambda: frame.lazy().dp.privatize(PLAN, noise=source),
+        lambda: randomise(PLAN, source, rows="id"),
+    ):
+        with pytest.raises(InsecureNoiseError):
+            call()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"codes": 1}', '{"codes": []}'])

@@ -9,7 +9,8 @@ from typing import Any
 
 from dpcore._parallel import one_thread
 from dpcore._release import check_portable
-from dpcore.errors import InsecureNoiseError, ParameterError
+from dpcore.errors import ParameterError
+from dpcore.interop._secure import check_secure
 from dpcore.noise import Noise
 
 __all__ = ["Sealed", "call", "check_private"]
@@ -83,9 +84,4 @@ def call(sealed: Sealed) -> Any:
 
 def check_private(noise: Any) -> Noise:
     """A source for tasks whose results cannot carry the mark of insecure noise."""
-    source = check_portable(noise)
-    if not source.private:
-        raise InsecureNoiseError(
-            "Dask's collections cannot carry the mark of insecure noise; use Noise.from_key."
-        )
-    return source
+    return check_secure(check_portable(noise), "collections of Dask")

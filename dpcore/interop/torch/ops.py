@@ -25,8 +25,8 @@ from dpcore._checks import (
     check_positive,
     check_resolution,
 )
-from dpcore._release import check_noise
-from dpcore.errors import InsecureNoiseError, ParameterError
+from dpcore.errors import ParameterError
+from dpcore.interop._secure import check_secure
 from dpcore.local import Mechanism
 from dpcore.noise import Noise
 from dpcore.secure.ring import add_masks
@@ -135,7 +135,7 @@ class _Additive(_Release):
             else:
                 check_positive(value, name)
         self._options = options
-        self._noise = _secure(noise)
+        self._noise = check_secure(noise, "tensors")
 
     def _result_dtype(self, x: torch.Tensor) -> torch.dtype:
         return x.dtype if x.dtype.is_floating_point else torch.int64
@@ -238,7 +238,7 @@ class Encode(_Release):
         if not isinstance(mechanism, Mechanism):
             raise ParameterError("The 'mechanism' parameter must be one of dpcore.local.")
         self._mechanism = mechanism
-        self._noise = _secure(noise)
+        self._noise = check_secure(noise, "tensors")
         self._dtype = torch.uint8 if mechanism.n_outputs <= 256 else torch.uint16
 
     def _result_dtype(self, x: torch.Tensor) -> torch.dtype:
@@ -287,10 +287,3 @@ class Mask(_Release):
         """The words, int32 or int64, with the masks added."""
         torch.ops.dpcore.mask(words, self.number)
         return words
-
-
-def _secure(noise: Noise | None) -> Noise:
-    source = check_noise(noise)
-    if not source.private:
-        raise InsecureNoiseError("Insecure noise is refused for tensors: they cannot be marked.")
-    return source
