@@ -401,7 +401,7 @@ def encode(encoder, start, x, codes):  # type: ignore[no-untyped-def]
     ----
     That of `Mechanism.encode`, on the calling thread.
     """
-    fits = len(x) == len(codes) and start >= 0 and start + len(x) <= _LIMIT
+    fits = len(x) == len(codes) and 0 <= start <= _LIMIT - len(x)
     if fits and _encode(encoder, start, x, codes) == 0:
         return 0
     codes[:] = -1
@@ -438,7 +438,7 @@ def add_noise(sampler, start, x, out):  # type: ignore[no-untyped-def]
     ----
     That of the NumPy call, on the calling thread.
     """
-    fits = len(x) == len(out) and start >= 0 and start + len(x) <= _LIMIT
+    fits = len(x) == len(out) and 0 <= start <= _LIMIT - len(x)
     if fits and _add_noise(sampler, start, x, out) == 0:
         return 0
     out[:] = _REFUSED

@@ -123,6 +123,8 @@ def test_releases_without_a_stream_share_no_noise():
         (0, [0.0, 0.0]),
         (-1, [0.0, 0.0, 0.0]),
         (2**62 - 2, [0.0, 0.0, 0.0]),
+        (2**63 - 3, [0.0, 0.0, 0.0]),
+        (np.uint64(2**64 - 2), [0.0, 0.0, 0.0]),
     ],
 )
 def test_values_that_are_refused_leave_no_code(start, x):
@@ -136,7 +138,14 @@ def test_values_that_are_refused_leave_no_code(start, x):
 
 @pytest.mark.parametrize(
     ("start", "x"),
-    [(0, [1, 2**62 + 1, 3]), (0, [1, 2]), (-1, [1, 2, 3]), (2**62 - 2, [1, 2, 3])],
+    [
+        (0, [1, 2**62 + 1, 3]),
+        (0, [1, 2]),
+        (-1, [1, 2, 3]),
+        (2**62 - 2, [1, 2, 3]),
+        (2**63 - 3, [1, 2, 3]),
+        (np.uint64(2**64 - 2), [1, 2, 3]),
+    ],
 )
 @pytest.mark.parametrize("sampler", [SAMPLERS[0][0], SAMPLERS[3][0]])
 def test_numbers_that_are_refused_do_not_stay_clear(sampler, start, x):
