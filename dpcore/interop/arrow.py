@@ -132,7 +132,7 @@ def encode(
     ----------
     mechanism : Mechanism
     data : object with __arrow_c_stream__ or __arrow_c_array__
-        float32 and float64 are read where they are; integers are copied. No nulls.
+        float32 and float64 are read where they are; integers and decimals are copied. No nulls.
     noise, start
         As for `Mechanism.encode`, which gives the same codes. Insecure noise is refused: an array
         of Arrow cannot be marked.
@@ -202,8 +202,11 @@ def _check(mechanism: Any) -> None:
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        raise ParameterError("The 'data' parameter must be of an integer or float type.")
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        array = array.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ParameterError("The 'data' parameter must be of an integer, float or decimal type.")
     if array.null_count:
         raise DataError("The 'data' parameter must hold no nulls.")
     return array.to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]
