@@ -387,6 +387,12 @@ _REFUSED = -(1 << 63)
 
 
 @njit
+def _in_range(start, n):  # type: ignore[no-untyped-def]
+    # A sum could overflow, and Numba compares signed with unsigned integers as floats.
+    return start >= 0 and np.uint64(start) <= np.uint64(_LIMIT - n)
+
+
+@njit
 def encode(encoder, start, x, codes):  # type: ignore[no-untyped-def]
     """codes = codes of x for elements start, start + 1, ...; x of float64 or float32.
 
@@ -401,7 +407,7 @@ def encode(encoder, start, x, codes):  # type: ignore[no-untyped-def]
     ----
     That of `Mechanism.encode`, on the calling thread.
     """
-    fits = len(x) == len(codes) and 0 <= start <= _LIMIT - len(x)
+    fits = len(x) == len(codes) and _in_range(start, len(x))
     if fits and _encode(encoder, start, x, codes) == 0:
         return 0
     codes[:] = -1
@@ -438,7 +444,7 @@ def add_noise(sampler, start, x, out):  # type: ignore[no-untyped-def]
     ----
     That of the NumPy call, on the calling thread.
     """
-    fits = len(x) == len(out) and 0 <= start <= _LIMIT - len(x)
+    fits = len(x) == len(out) and _in_range(start, len(x))
     if fits and _add_noise(sampler, start, x, out) == 0:
         return 0
     out[:] = _REFUSED
