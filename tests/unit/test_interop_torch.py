@@ -87,6 +87,49 @@ def test_masks_are_those_of_numpy_and_cancel(dtype):
     assert torch.equal(Mask(keys, [not sign for sign in signs])(found), words)
 
 
+def test_a_mask_is_for_one_vector():
+    mask, words = Mask([bytes(32)], [False]), torch.arange(5)
+    with pytest.raises(ParameterError, match="words"):
+        mask(torch.zeros(5))
+    mask(words.clone())
+    for again in (words.clone(), words + 1):
+        before = again.clone()
+        with pytest.raises(ParameterError, match="one vector"):
+            mask(again)
+        assert torch.equal(again, before)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        torch.zeros(3, device="meta"),
+        torch.zeros(3, dtype=torch.bfloat16),
+        torch.zeros(3, dtype=torch.complex64),
+        torch.zeros(3, dtype=torch.bool),
+        torch.zeros(3).to_sparse(),
+        np.zeros(3),
+        [0.0, 0.0, 0.0],
+        None,
+    ],
+    ids=["meta", "bfloat16", "complex", "bool", "sparse", "numpy", "list", "none"],
+)
+def test_only_dense_tensors_of_numbers_on_the_cpu_are_taken(bad, tmp_path):
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=10.0) as ledger:
+        for module in (
+            Laplace(epsilon=1, sensitivity=1),
+            Gaussian(sigma=1.0, sensitivity=1),
+            Encode(local.Duchi(1.0)),
+        ):
+            with pytest.raises(ParameterError, match="'x'"):
+                module(bad)
+            if bad is not None:
+                with pytest.raises(ParameterError, match="'out'"):
+                    module(torch.zeros(3), out=bad)
+        with pytest.raises(ParameterError, match="'words'"):
+            Mask([bytes(32)], [False])(bad)
+    assert not ledger.entries
+
+
 def test_results_are_written_where_asked_without_a_copy():
     array = np.zeros(1000)
     out = torch.from_numpy(array)
@@ -125,26 +168,28 @@ def test_ops_pass_the_checks_of_torch():
     torch.library.opcheck(
         torch.ops.dpcore.release.default, arguments, test_utils=("test_schema", "test_faketensor")
     )
-    mask = Mask([bytes(32)], [False])
-    torch.library.opcheck(
-        torch.ops.dpcore.mask.default,
-        (torch.zeros(8, dtype=torch.int64), mask.number),
-        test_utils=("test_schema", "test_faketensor"),
-    )
+    for check in ("test_schema", "test_faketensor"):
+        mask = Mask([bytes(32)], [False])
+        torch.library.opcheck(
+            torch.ops.dpcore.mask.default,
+            (torch.zeros(8, dtype=torch.int64), mask.number),
+            test_utils=check,
+        )
 
 
 def test_a_compiled_function_gives_the_same(tmp_path):
-    module, mask = Laplace(epsilon=1, sensitivity=1, noise=PINNED), Mask([bytes(32)], [True])
+    module = Laplace(epsilon=1, sensitivity=1, noise=PINNED)
 
-    def pipeline(x):
-        return mask(module(3 * x) + 1)
+    def pipeline():
+        mask = Mask([bytes(32)], [True])
+        return lambda x: mask(module(3 * x) + 1)
 
-    traced = torch.compile(pipeline, fullgraph=True, backend="aot_eager")
+    traced = torch.compile(pipeline(), fullgraph=True, backend="aot_eager")
     x = torch.arange(100)
-    assert torch.equal(traced(x), pipeline(x))
     ledger = dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=10.0)
     with ledger:
-        traced(x)
+        found = traced(x)
+    assert torch.equal(found, pipeline()(x))
     assert [entry.event.mechanism for entry in ledger.entries] == ["laplace"]
 
 

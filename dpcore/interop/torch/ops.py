@@ -8,6 +8,7 @@ become part of a graph.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -33,6 +34,13 @@ from dpcore.secure.ring import add_masks
 
 __all__ = ["Encode", "Gaussian", "Laplace", "Mask"]
 
+_DTYPES = frozenset(
+    {
+        *(torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.float16, torch.float32, torch.float64),
+    }
+)
 _numbers = itertools.count(1)
 _modules: weakref.WeakValueDictionary[int, _Release] = weakref.WeakValueDictionary()
 
@@ -74,6 +82,17 @@ def _module(number: int) -> _Release:
     return module
 
 
+def _check_tensor(x: Any, name: str) -> torch.Tensor:
+    """A tensor that NumPy can look at: without memory on the CPU the ops would write nothing."""
+    if not isinstance(x, torch.Tensor) or x.device.type != "cpu" or x.layout != torch.strided:
+        raise ParameterError(f"The '{name}' parameter must be a dense tensor on the CPU.")
+    if x.dtype not in _DTYPES:
+        raise ParameterError(
+            f"The '{name}' parameter must be of an integer type or of 16, 32 or 64 bit floats."
+        )
+    return x
+
+
 class _Release(torch.nn.Module, ABC):
     """A module known to the ops by its number."""
 
@@ -97,10 +116,15 @@ class _Release(torch.nn.Module, ABC):
         `start` is the index of the first element in the release; `out` takes the result without a
         further allocation.
         """
-        data, dtype = x.detach().contiguous(), self._result_dtype(x)
+        data = _check_tensor(x, "x").detach().contiguous()
+        dtype = self._result_dtype(x)
         if out is None:
-            out = torch.empty(data.shape, dtype=dtype)
-        elif out.dtype != dtype or out.shape != x.shape or not out.is_contiguous():
+            out = torch.empty(data.shape, dtype=dtype, device="cpu")
+        elif (
+            _check_tensor(out, "out").dtype != dtype
+            or out.shape != x.shape
+            or not out.is_contiguous()
+        ):
             raise ParameterError(
                 f"The 'out' parameter must be a contiguous {dtype} tensor of the shape of 'x'."
             )
@@ -254,7 +278,8 @@ class Mask(_Release):
     Parameters
     ----------
     keys : list of bytes
-        32 secret bytes shared with each peer, used for one vector only.
+        32 secret bytes shared with each peer, for one vector only: a module masks once, and then
+        forgets them.
     negative : list of bool
         Which masks are subtracted: of two peers exactly one does.
 
@@ -269,21 +294,28 @@ class Mask(_Release):
 
     def __init__(self, keys: list[bytes], negative: list[bool]) -> None:
         super().__init__()
-        self._keys = check_list(keys, "keys")
+        given = check_list(keys, "keys")
         signs = check_list(negative, "negative")
         self._negative = [check_flag(item, "negative") for item in signs]
-        if len(self._keys) != len(signs) or any(
-            not isinstance(key, bytes) or len(key) != 32 for key in self._keys
+        if len(given) != len(signs) or any(
+            not isinstance(key, bytes) or len(key) != 32 for key in given
         ):
             raise ParameterError("The 'keys' parameter must hold 32 bytes for each of 'negative'.")
+        self._keys: list[bytes] | None = given
+        self._lock = threading.Lock()
 
     def run(self, x: npt.NDArray[Any], out: npt.NDArray[Any], start: int) -> None:
         if not out.flags.c_contiguous or out.dtype not in (np.int32, np.int64):
             raise ParameterError("The 'words' must be a contiguous tensor of int32 or int64.")
         words: Any = out.reshape(-1).view(np.uint32 if out.itemsize == 4 else np.uint64)
-        add_masks(self._keys, self._negative, words)
+        with self._lock:
+            keys, self._keys = self._keys, None
+        if keys is None:
+            # The difference of two vectors under the same masks is bare.
+            raise ParameterError("The 'keys' of a mask are for one vector only; make new ones.")
+        add_masks(keys, self._negative, words)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The words, int32 or int64, with the masks added."""
-        torch.ops.dpcore.mask(words, self.number)
+        torch.ops.dpcore.mask(_check_tensor(words, "words"), self.number)
         return words
