@@ -434,6 +434,33 @@ def test_a_pinned_run_repeats_and_another_run_shares_no_noise():
         assert float(ratio.std()) > 0.01 * float(ratio.abs().mean())
 
 
+def test_a_frozen_parameter_stays_where_it_is():
+    module, (x, y) = network(), data()
+    optimizer = private(module)
+    torch.nn.functional.mse_loss(module(x), y).backward()
+    frozen = module[0].weight.requires_grad_(False)
+    before, free = frozen.clone(), module[2].weight.clone()
+    per_sample_gradients(module, torch.nn.functional.mse_loss, x, y)
+    optimizer.step()
+    assert torch.equal(frozen, before)
+    assert not torch.equal(module[2].weight, free)
+    frozen.grad = torch.ones_like(frozen)
+    optimizer.zero_grad()
+    assert frozen.grad is None
+
+
+def test_something_must_be_trained():
+    module = network().requires_grad_(False)
+    with pytest.raises(ParameterError, match="train"):
+        private(module)
+    module.requires_grad_(True)
+    optimizer = private(module)
+    module.requires_grad_(False)
+    with pytest.raises(ParameterError, match="train"):
+        optimizer.step()
+    assert optimizer.steps_taken == 0
+
+
 def test_a_gradient_is_used_once_and_a_run_ends():
     module = network()
     optimizer = private(module, steps=1)

@@ -201,8 +201,15 @@ class DPOptimizer:
 
     @property
     def _parameters(self) -> list[torch.nn.Parameter]:
-        groups = self.optimizer.param_groups
-        return [p for group in groups for p in group["params"] if p.requires_grad]
+        """Those that are trained."""
+        trained = [p for p in self._all_parameters if p.requires_grad]
+        if not trained:
+            raise ParameterError("The 'optimizer' parameter must have a parameter to train.")
+        return trained
+
+    @property
+    def _all_parameters(self) -> list[torch.nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _fingerprint(self) -> bytes:
         """Names the run on a pinned stream: runs that differ must not share noise."""
@@ -243,6 +250,9 @@ class DPOptimizer:
         t, self.steps_taken = self.steps_taken, self.steps_taken + 1
         source = self._source.stream("step", t)
         noisy = noisy_sum(total, self.clip, self.noise_multiplier, source) / self._lot
+        # The optimizer follows every gradient that it finds, and others have no noise.
+        for p in self._all_parameters:
+            p.grad = None
         at = 0
         for p in parameters:
             part = torch.from_numpy(noisy[at : at + p.numel()]).reshape(p.shape)
@@ -252,7 +262,7 @@ class DPOptimizer:
 
     def zero_grad(self) -> None:
         """Forget gradients, those of single records included."""
-        for p in self._parameters:
+        for p in self._all_parameters:
             p.grad = None
             p.grad_sample = None
 
