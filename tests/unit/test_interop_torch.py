@@ -1,6 +1,8 @@
 """Releases on tensors equal those on arrays, traced or not; private steps do what they promise."""
 
 import copy
+import io
+import itertools
 import math
 import pickle
 
@@ -459,6 +461,120 @@ def test_something_must_be_trained():
     with pytest.raises(ParameterError, match="train"):
         optimizer.step()
     assert optimizer.steps_taken == 0
+
+
+def train(module, optimizer, n_steps, scheduler=None):
+    x, y = data()
+    for lot in itertools.islice(optimizer.lots(len(x)), n_steps):
+        per_sample_gradients(module, torch.nn.functional.mse_loss, x[lot], y[lot])
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def adam(module, **options):
+    inner = torch.optim.Adam(module.parameters(), lr=0.05)
+    given = {"noise_multiplier": 2.0, "noise": PINNED, **RUN, "sampling_rate": 0.5, **options}
+    return DPOptimizer(inner, **given)
+
+
+def saved(module, optimizer):
+    """Through a file, as a run that is stopped leaves it."""
+    file = io.BytesIO()
+    torch.save((module.state_dict(), optimizer.state_dict()), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tmp_path):
+    whole = network()
+    optimizer = adam(whole)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, 1, 0.5)
+    train(whole, optimizer, 5, schedule)
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=100.0, delta=1e-3) as ledger:
+        module = network()
+        optimizer = adam(module)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, 1, 0.5)
+        train(module, optimizer, 2, schedule)
+        weights, state = saved(module, optimizer)
+        place = schedule.state_dict()
+        assert len(ledger.entries) == 1
+        # Of another beginning, so this is a run of its own until the state is there.
+        module = network(seed=1)
+        optimizer = adam(module)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, 1, 0.5)
+        optimizer.load_state_dict(state)
+        schedule.load_state_dict(place)
+        module.load_state_dict(weights)
+        assert optimizer.steps_taken == 2
+        train(module, optimizer, 5, schedule)
+        assert len(ledger.entries) == 2
+    assert torch.equal(flat(module), flat(whole))
+    set_gradients(module, torch.zeros(2, flat(module).numel()))
+    with pytest.raises(ParameterError, match="used up"):
+        optimizer.step()
+
+
+def test_a_loaded_run_is_charged_where_it_was_not(tmp_path):
+    module = network()
+    optimizer = adam(module)
+    train(module, optimizer, 1)
+    _, state = saved(module, optimizer)
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=100.0, delta=1e-3) as ledger:
+        adam(network(seed=1))
+        again = adam(network(seed=1))
+        assert len(ledger.entries) == 1
+        again.load_state_dict(state)
+        assert len(ledger.entries) == 2
+
+
+def test_a_state_loaded_twice_shares_no_noise_unless_pinned():
+    module = network()
+    optimizer = adam(module, noise=None)
+    train(module, optimizer, 2)
+    weights, state = saved(module, optimizer)
+    ends = []
+    for _ in range(2):
+        copied = network(seed=1)
+        other = adam(copied, noise=None)
+        other.load_state_dict(state)
+        copied.load_state_dict(weights)
+        before = flat(copied)
+        train(copied, other, 1)
+        ends.append(flat(copied) - before)
+    assert not torch.allclose(*ends)
+
+
+def test_states_of_other_runs_are_refused():
+    module = network()
+    optimizer = private(module)
+    train(module, optimizer, 2)
+    weights, state = saved(module, optimizer)
+    with pytest.raises(ParameterError, match="first step"):
+        optimizer.load_state_dict(state)
+    for other in (
+        *({"clip": 0.4}, {"steps": 6}, {"n_records": 51}, {"noise_multiplier": 3.0}),
+        *({"delta": 1e-6}, {"noise": dpcore.Noise.insecure(1)}),
+    ):
+        with pytest.raises(ParameterError, match="these parameters"):
+            private(network(), **other).load_state_dict(state)
+    with pytest.raises(ParameterError, match="these parameters"):
+        adam(network(), sampling_rate=1.0).load_state_dict(state)
+    for bad in (
+        *(None, 5, {}, {**state, "more": 1}, {**state, "run": 5}, {**state, "run": "xy"}),
+        *({**state, "optimizer": {}}, {**state, "steps_taken": 6}, {**state, "steps_taken": -1}),
+    ):
+        with pytest.raises(ParameterError, match="'state'"):
+            private(network()).load_state_dict(bad)
+    # The noise of a step is for the parameters that it was, or would have been, taken from.
+    module = network()
+    optimizer = private(module)
+    optimizer.load_state_dict(state)
+    with pytest.raises(ParameterError, match="saved"):
+        train(module, optimizer, 1)
+    module.load_state_dict(weights)
+    train(module, optimizer, 1)
+    assert optimizer.steps_taken == 3
 
 
 def test_a_gradient_is_used_once_and_a_run_ends():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import torch
 
 from dpcore import random
 from dpcore._charge import prepay
-from dpcore._checks import check_callable, check_index, check_positive, exact
+from dpcore._checks import check_callable, check_index, check_mapping, check_positive, exact
 from dpcore._gradients import descent_event, grid_unit, noisy_sum
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy, calibrate_noise
@@ -26,6 +27,7 @@ _CHUNK = 1 << 22  # elements of per-sample gradients in float64 at a time
 _ADJACENCY = "add-remove"
 # A little of delta is kept for the distance of the sampled laws from the ideal ones.
 _DELTA_KEPT = 1 - 2.0**-19
+_STATE = frozenset({"configuration", "optimizer", "run", "steps_taken", "weights"})
 _NOT_COVERED = (
     "lots that were not drawn by `lots`: shuffled batches are not Poisson samples",
     "gradients that mix records, as batch normalisation makes them",
@@ -187,17 +189,23 @@ class DPOptimizer:
             noise_multiplier = calibrate_noise(epsilon, kept, self.sampling_rate, self.steps)
             noise_multiplier *= 1 + 1e-12
         self.noise_multiplier = float(check_positive(noise_multiplier, "noise_multiplier"))
-        event = descent_event(
+        self._event = descent_event(
             "dp-sgd", self.noise_multiplier, self.sampling_rate, self.steps, _ADJACENCY
         )
-        source = check_noise(noise)
+        self._noise = check_noise(noise)
         self._privacy = Privacy.of(
-            [event], self.delta, not_covered=_NOT_COVERED, private=source.private
+            [self._event], self.delta, not_covered=_NOT_COVERED, private=self._noise.private
         )
         if epsilon is not None and self._privacy.epsilon > epsilon:
             raise ParameterError("The 'epsilon' parameter is too small for this 'delta'.")
-        address = ("torch", self._fingerprint())
-        self._source = prepay(source, event, *address).release(*address)
+        self._configuration, self._run = self._public_digest(), self._fingerprint()
+        self._weights_due: str | None = None
+        self._source = self._open(self._run)
+
+    def _open(self, run: bytes) -> Noise:
+        """The source of a run, once it is charged; a pinned run is known by its fingerprint."""
+        address = ("torch", run)
+        return prepay(self._noise, self._event, *address).release(*address)
 
     @property
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -220,8 +228,21 @@ class DPOptimizer:
             state.update(repr(options).encode())
         for p in self._parameters:
             state.update(repr((p.dtype, tuple(p.shape))).encode())
-            state.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+            state.update(_bytes_of(p))
         return state.digest()
+
+    def _public_digest(self) -> str:
+        """Names what a run must have in common with one that it continues."""
+        known = [self.clip, self.noise_multiplier, self.steps, self.sampling_rate, self._lot]
+        facts = (*known, self.delta, self._noise.private, type(self.optimizer))
+        shapes = [(p.dtype, tuple(p.shape)) for p in self._parameters]
+        return hashlib.sha256(repr((facts, shapes)).encode()).hexdigest()
+
+    def _weights(self) -> str:
+        state = hashlib.sha256()
+        for p in self._parameters:
+            state.update(_bytes_of(p))
+        return state.hexdigest()
 
     def lots(self, n: int) -> Iterator[torch.Tensor]:
         """Indices of the lot of every step still to be taken, for data of n records.
@@ -245,9 +266,12 @@ class DPOptimizer:
         """One step of the optimizer along the noisy sum of `grad_sample`, which is used up."""
         if self.steps_taken == self.steps:
             raise ParameterError("The 'steps' of the run are used up.")
+        if self._weights_due not in (None, self._weights()):
+            raise ParameterError("The parameters must be those that were saved with the state.")
         parameters = self._parameters
         total = self._clipped_sum([_take(p) for p in parameters])
         t, self.steps_taken = self.steps_taken, self.steps_taken + 1
+        self._weights_due = None
         source = self._source.stream("step", t)
         noisy = noisy_sum(total, self.clip, self.noise_multiplier, source) / self._lot
         # The optimizer follows every gradient that it finds, and others have no noise.
@@ -265,6 +289,46 @@ class DPOptimizer:
         for p in self._all_parameters:
             p.grad = None
             p.grad_sample = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to continue the run, beside the parameters of the model.
+
+        It holds no key and no gradient: the state of the inner optimizer, the number of steps
+        taken, and digests that tell this run and its parameters from others.
+        """
+        return {
+            "configuration": self._configuration,
+            "run": self._run.hex(),
+            "steps_taken": self.steps_taken,
+            "weights": self._weights(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a run that was saved by `state_dict`, with the steps that it had left.
+
+        Made for an optimizer that has taken no step, with the same parameters of privacy and the
+        same kind of inner optimizer; the next step refuses a model other than the one saved. With
+        the pinned stream of the run the noise of every step is that of its number, as without the
+        stop, so the records and the lots must be the same as well, and such a run is charged once.
+        Any other source draws new noise, and its run is charged on its own.
+        """
+        if self.steps_taken:
+            raise ParameterError("A state must be loaded before the first step.")
+        given = check_mapping(state, "state")
+        if set(given) != _STATE:
+            raise ParameterError("The 'state' parameter must be what state_dict gave.")
+        if given["configuration"] != self._configuration:
+            raise ParameterError("The 'state' parameter must be of a run with these parameters.")
+        taken = check_index(given["steps_taken"], "state", limit=self.steps + 1)
+        try:
+            run, weights = bytes.fromhex(given["run"]), str(given["weights"])
+            self.optimizer.load_state_dict(given["optimizer"])
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise ParameterError("The 'state' parameter must be what state_dict gave.") from None
+        if self._noise.pinned:
+            self._source = self._open(run)
+        self._run, self.steps_taken, self._weights_due = run, taken, weights
 
     def privacy(self) -> Privacy:
         """The guarantee of the run, all of its steps included."""
@@ -288,6 +352,10 @@ class DPOptimizer:
             flat[~torch.isfinite(norms)] = 0.0
             total += flat.round_().sum(dim=0).cpu()
         return np.asarray((total * unit).numpy())
+
+
+def _bytes_of(parameter: torch.nn.Parameter) -> bytes:
+    return bytes(parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _take(parameter: torch.nn.Parameter) -> torch.Tensor:
