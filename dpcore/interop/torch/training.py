@@ -119,7 +119,8 @@ class DPOptimizer:
     noise_multiplier : float, optional
         Instead of `epsilon`; by default the least that gives it.
     noise : Noise, optional
-        Source of randomness for lots and noise; a secure one by default.
+        Source of randomness for lots and noise; a secure one by default. A pinned stream names one
+        run: the same records, model, loss and order. It is charged once, whatever is run on it.
 
     Attributes
     ----------
@@ -272,7 +273,8 @@ class DPOptimizer:
         total = self._clipped_sum([_take(p) for p in parameters])
         t, self.steps_taken = self.steps_taken, self.steps_taken + 1
         self._weights_due = None
-        source = self._source.stream("step", t)
+        # Another loss, schedule or order on the same pinned stream must not meet the same noise.
+        source = self._source.stream("step", t, hashlib.sha256(total.tobytes()).digest())
         noisy = noisy_sum(total, self.clip, self.noise_multiplier, source) / self._lot
         # The optimizer follows every gradient that it finds, and others have no noise.
         for p in self._all_parameters:
