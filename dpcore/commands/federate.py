@@ -49,7 +49,6 @@ def add(commands: Commands) -> None:
         metavar="N=FILE",
         help="data of client N: .npz, .csv or .parquet",
     )
-    client.add_argument("--trusted", type=Path, metavar="FILE", help="whose signed apps may run")
     client.add_argument("--ledger", type=Path, metavar="FILE", help="one budget for all the data")
     client.add_argument("--epsilon", type=float, help="budget of a new ledger")
     client.add_argument("--delta", type=float, help="budget of a new ledger")
@@ -119,7 +118,7 @@ def _client(given: argparse.Namespace) -> int:
     key = None if given.insecure else given.folder / "node.key"
     stop_on_signal()
     channel = _channel(given, host, int(port))
-    NodeProcess(given.folder, channel, key=key, trusted=given.trusted).keep()
+    NodeProcess(given.folder, channel, key=key).keep()
     return 0
 
 

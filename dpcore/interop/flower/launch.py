@@ -317,18 +317,9 @@ class NodeProcess:
     channel : Channel
     key : path, optional
         Private key of the node, where there is TLS.
-    trusted : path, optional
-        Flower's file of entities whose signed apps alone may run on the node.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        channel: Channel,
-        *,
-        key: Path | None = None,
-        trusted: Path | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, channel: Channel, *, key: Path | None = None) -> None:
         if not channel.insecure and key is None:
             raise ParameterError("TLS needs the key of the node.")
         self.folder = folder
@@ -343,8 +334,6 @@ class NodeProcess:
         else:
             self._command += ["--root-certificates", str(channel.authority)]
             self._command += ["--auth-supernode-private-key", str(key)]
-        if trusted is not None:
-            self._command += ["--trusted-entities", str(trusted)]
         self.process = self._start()
 
     def _start(self) -> _Process:
