@@ -125,4 +125,4 @@ def _client(given: argparse.Namespace) -> int:
 def _channel(given: argparse.Namespace, host: str, port: int) -> Any:
     from dpcore.interop.flower.launch import Channel
 
-    return Channel(host, port, given.authority, given.insecure)
+    return Channel(host.strip("[]"), port, given.authority, given.insecure)

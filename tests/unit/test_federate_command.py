@@ -8,6 +8,7 @@ if sys.version_info < (3, 11):
     pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
 
 import ast
+from pathlib import Path
 
 from flower_support import build, memory_folder
 
@@ -99,3 +100,23 @@ def test_a_channel_is_secure_or_says_that_it_is_not(tmp_path):
         launch.Channel("127.0.0.1", 1, tmp_path, insecure=True)
     with pytest.raises(ParameterError, match="key of the node"):
         launch.NodeProcess(tmp_path, launch.Channel("127.0.0.1", 1, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("host", "listens", "connects"),
+    [
+        ("0.0.0.0", "0.0.0.0:8000", "127.0.0.1:8000"),
+        ("::", "[::]:8000", "[::1]:8000"),
+        ("server.example", "server.example:8000", "server.example:8000"),
+    ],
+)
+def test_nobody_connects_to_a_wildcard(host, listens, connects):
+    channel = launch.Channel(host, 8000, insecure=True)
+    assert channel.address == listens
+    assert channel.local.address == connects
+
+
+def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    channel = launch.Channel("127.0.0.1", 1, Path("ca.crt"))
+    assert channel.authority == tmp_path / "ca.crt"

@@ -65,9 +65,9 @@ def is_alive(pid):
 
 
 @contextmanager
-def running(command, log):
+def running(command, log, folder=None):
     with log.open("ab") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file)
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=folder)
     try:
         yield process
     finally:
@@ -120,18 +120,22 @@ def insecure(command):
 
 @pytest.mark.slow
 def test_a_killed_node_costs_nothing_but_itself(tmp_path):
-    """Consensus ADMM with secure sums, TLS and node keys: two of six clients die on the way."""
+    """Consensus ADMM with secure sums, TLS and node keys: two of six clients die on the way.
+
+    The commands are those of the manual: relative paths, and a server that listens everywhere.
+    """
     agreement = prepare(tmp_path, "admm", example.NODES, rounds=2, patience=60.0)
     example.make_certificate(tmp_path)
     port, log = free_port(), tmp_path / "server.log"
     registered = tmp_path / "server" / "registered.txt"
     with ExitStack() as stack:
-        server = stack.enter_context(running(example.server_command(tmp_path, port, 3), log))
+        command = [*example.server_command(Path(), port, 3), "--host", "0.0.0.0"]
+        server = stack.enter_context(running(command, log, tmp_path))
         wait_for(
             lambda: registered.exists() and registered.read_text().count("\n") == 3, server, log
         )
         nodes = [
-            stack.enter_context(running(example.client_command(tmp_path, i, mine, port), log))
+            stack.enter_context(running(example.client_command(Path(), i, mine, port), log, tmp_path))
             for i, mine in enumerate(example.NODES)
         ]
         wait_for(lambda: len(history(tmp_path, agreement)) == 1, server, log)

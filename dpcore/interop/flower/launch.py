@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _CONNECTION = "federation"
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DATABASE = "superlink.db"  # nodes need not register again with a SuperLink that was restarted
 _REGISTERED = "registered.txt"
 _START_SECONDS = 120.0  # a busy machine takes long to import Flower
@@ -77,6 +79,7 @@ class Channel:
     Parameters
     ----------
     host, port
+        Where nodes connect to; for the server itself, where it listens.
     authority : path, optional
         Certificate of the authority that signed the server's.
     insecure : bool
@@ -91,10 +94,18 @@ class Channel:
     def __post_init__(self) -> None:
         if self.insecure == (self.authority is not None):
             raise ParameterError("Give the certificate of an authority, or 'insecure', not both.")
+        if self.authority is not None:  # Flower refuses relative paths
+            object.__setattr__(self, "authority", self.authority.resolve())
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def local(self) -> Channel:
+        """How the server's own machine reaches it: no certificate names a wildcard."""
+        return replace(self, host=_LOOPBACK.get(self.host, self.host))
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -178,7 +189,8 @@ class ServerProcess:
         result.
     channel : Channel
     certificate, key : path
-        Of the server, for TLS.
+        Of the server, for TLS. The certificate must name the host that nodes connect to and, where
+        the channel's host is a wildcard, the loopback address: the server connects to itself.
     node_keys : sequence of path
         Public keys of the nodes that may connect.
     """
@@ -194,7 +206,8 @@ class ServerProcess:
     ) -> None:
         if not channel.insecure and (certificate is None or key is None or not node_keys):
             raise ParameterError("TLS needs a certificate, its key, and the keys of the nodes.")
-        self.folder, self.channel = folder, channel
+        self.folder = folder = folder.resolve()
+        self.channel = channel
         self._node_keys = node_keys
         home = folder / "flwr"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -216,24 +229,26 @@ class ServerProcess:
         if channel.insecure:
             command.append("--insecure")
         else:
-            command += ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
-            command += ["--ssl-ca-certfile", str(channel.authority), "--enable-supernode-auth"]
+            command.append("--enable-supernode-auth")
+            for name, path in (("cert", certificate), ("key", key), ("ca-cert", channel.authority)):
+                if path is not None:
+                    command += [f"--ssl-{name}file", str(path.resolve())]
         self.process = _Process(command, folder / "superlink.log", self._variables)
 
     def _write_config(self, home: Path) -> None:
         # Flower's own default names an address outside.
         lines = ["[superlink]", f'default = "{_CONNECTION}"', f"[superlink.{_CONNECTION}]"]
-        lines.append(f'address = "{self.channel.address}"')
+        lines.append(f'address = "{self.channel.local.address}"')
         if self.channel.insecure:
             lines.append("insecure = true")
         else:
-            lines.append(f'root-certificates = "{self.channel.authority}"')
+            lines.append(f"root-certificates = {json.dumps(str(self.channel.authority))}")
         (home / "config.toml").write_text("\n".join(lines) + "\n")
 
     def begin(self) -> None:
         """Wait for the SuperLink, let the nodes in, and start the server in it."""
         end = time.monotonic() + _START_SECONDS
-        while not _is_open(self.channel):
+        while not _is_open(self.channel.local):
             if self.process.popen.poll() is not None or time.monotonic() > end:
                 raise ProtocolError("The SuperLink did not start; see superlink.log.")
             time.sleep(0.1)
@@ -322,18 +337,18 @@ class NodeProcess:
     def __init__(self, folder: Path, channel: Channel, *, key: Path | None = None) -> None:
         if not channel.insecure and key is None:
             raise ParameterError("TLS needs the key of the node.")
-        self.folder = folder
+        self.folder = folder = folder.resolve()
         home = folder / "flwr"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._variables = environment(home)
         self._command = ["flower-supernode", "--superlink", channel.address]
-        self._command += ["--node-config", f'{NODE_FOLDER}="{folder.resolve()}"']
+        self._command += ["--node-config", f'{NODE_FOLDER}="{folder}"']
         self._command += ["--host", "127.0.0.1"]
-        if channel.insecure:
+        if key is None or channel.insecure:
             self._command.append("--insecure")
         else:
             self._command += ["--root-certificates", str(channel.authority)]
-            self._command += ["--auth-supernode-private-key", str(key)]
+            self._command += ["--auth-supernode-private-key", str(key.resolve())]
         self.process = self._start()
 
     def _start(self) -> _Process:
