@@ -8,13 +8,16 @@ if sys.version_info < (3, 11):
     pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
 
 import ast
+import socket
+import subprocess
+import time
 from pathlib import Path
 
 from flower_support import build, memory_folder
 
 from dpcore import cli
-from dpcore.errors import ParameterError
-from dpcore.interop.flower import launch
+from dpcore.errors import ParameterError, RefusedError
+from dpcore.interop.flower import launch, processes
 from dpcore.interop.flower.member import make_keys
 from dpcore.interop.flower.node import client_folder
 
@@ -120,3 +123,89 @@ def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     channel = launch.Channel("127.0.0.1", 1, Path("ca.crt"))
     assert channel.authority == tmp_path / "ca.crt"
+
+
+# Starts a process that does not end when asked to, with a child in a session of its own.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if sys.argv[1:]:
+    print("ready", flush=True)
+else:
+    subprocess.Popen([sys.executable, __file__, "child"], start_new_session=True)
+time.sleep(600)
+"""
+LAUNCHER = """
+import os, sys, time
+from pathlib import Path
+from dpcore.interop.flower.processes import Place
+place = Place(Path(sys.argv[1]), "test")
+place.start([sys.executable, sys.argv[2]], os.environ)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_what_a_killed_launcher_left_is_ended_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_END_SECONDS", 0.5)
+    log, record = tmp_path / "test.log", tmp_path / "test.pid"
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), str(tmp_path / "stubborn.py")]
+    )
+    try:
+        wait_until(lambda: log.exists() and "ready" in log.read_text())
+        with pytest.raises(RefusedError, match="Another process"):
+            processes.Place(tmp_path, "test")
+    finally:
+        launcher.kill()
+        launcher.wait()
+    left = processes._family(int(record.read_text().split()[0]))
+    assert len(left) == 2
+    processes.Place(tmp_path, "test").leave()
+    assert not processes._left(left)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_process_that_began_at_another_time_is_not_ours(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        mark = processes._mark(stranger.pid)
+        (tmp_path / "test.pid").write_text(f"{stranger.pid} {mark}0")
+        processes.Place(tmp_path, "test").leave()
+        assert processes._mark(stranger.pid) == mark
+        stranger.kill()
+
+
+def wait_until(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts(place, capsys):
+    build(place, "fedsgd")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = ("server", place / "federation.toml", "--folder", place / "server")
+        assert federate(*command, "--insecure", "--port", port) == 1
+    assert f"Port {port} is in use" in capsys.readouterr().err
+    assert not (place / "server" / "superlink.log").exists()
+
+
+def test_a_node_that_ends_again_and_again_says_so_and_waits_longer(tmp_path, monkeypatch):
+    program = tmp_path / "flower-supernode"
+    program.write_text("#!/bin/sh\necho turned away\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(launch, "environment", lambda home: {"PATH": str(tmp_path)})
+    pauses, said = [], []
+    monkeypatch.setattr(launch.time, "sleep", pauses.append)
+
+    def report(text):
+        said.append(text)
+        if len(said) == 4:
+            raise KeyboardInterrupt
+
+    launch.NodeProcess(tmp_path, launch.Channel("127.0.0.1", 1, insecure=True)).keep(report)
+    assert said[0] == "The node ended 3 times in a row. Its log ends with: turned away"
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0]

@@ -30,15 +30,22 @@ LONGEST = 400.0  # seconds, for a machine that is busy
 
 
 def family(pid):
-    """A process and all that descend from it."""
+    """A process and all that descend from it, whichever thread started them."""
+    children = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (fields := stat(entry.name)):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
     found = [pid]
     for one in found:
-        try:
-            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
-        except OSError:
-            continue
-        found += [int(child) for child in children]
+        found += children.get(one, [])
     return found
+
+
+def stat(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def kill(process):
@@ -58,10 +65,7 @@ def kill(process):
 
 def is_alive(pid):
     """Whether a process runs; a dead one may still have an entry that nobody has fetched."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return stat(pid)[:1] not in ([], ["Z"])
 
 
 @contextmanager
@@ -134,10 +138,10 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
         wait_for(
             lambda: registered.exists() and registered.read_text().count("\n") == 3, server, log
         )
-        nodes = [
-            stack.enter_context(running(example.client_command(Path(), i, mine, port), log, tmp_path))
-            for i, mine in enumerate(example.NODES)
-        ]
+        nodes = []
+        for i, mine in enumerate(example.NODES):
+            command = example.client_command(Path(), i, mine, port)
+            nodes.append(stack.enter_context(running(command, log, tmp_path)))
         wait_for(lambda: len(history(tmp_path, agreement)) == 1, server, log)
         [first] = history(tmp_path, agreement)
         victim = 2 if {4, 5} & set(first["participants"]) else 1
@@ -162,7 +166,7 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_server_goes_on_where_it_was(tmp_path):
-    """LDP-FedSGD: SuperLink and server die, and come back with what their folder holds."""
+    """LDP-FedSGD: only the launcher is killed; the rest of it ends, and another one goes on."""
     nodes = ((0,), (1,), (2,))
     agreement = prepare(tmp_path, "fedsgd", nodes, rounds=3, barrier=3, patience=60.0)
     port, log = free_port(), tmp_path / "server.log"
@@ -174,10 +178,13 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
             stack.enter_context(running(other, log))
         wait_for(lambda: len(history(tmp_path, agreement)) == 1, first, log)
         inside = int((tmp_path / "server" / "pulse").read_text())
-        assert inside in family(first.pid)
-        kill(first)
-        kept = history(tmp_path, agreement)
+        old = family(first.pid)
+        assert inside in old
+        first.kill()
+        first.wait(60)
         second = stack.enter_context(running(command, log))
+        wait_for(lambda: not any(map(is_alive, old)), second, log)
+        kept = history(tmp_path, agreement)
         assert second.wait(LONGEST) == 0, log.read_text()[-3000:]
     assert history(tmp_path, agreement)[: len(kept)] == kept
     world = World(tmp_path, agreement)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from types import FrameType, TracebackType
 
 from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError, ProtocolError
+from dpcore.interop.flower.processes import Place, Process
 from dpcore.interop.flower.transport import FOLDER, NODE_FOLDER, PULSE, RUN, failure_file
 
 __all__ = [
@@ -38,7 +40,8 @@ _DATABASE = "superlink.db"  # nodes need not register again with a SuperLink tha
 _REGISTERED = "registered.txt"
 _START_SECONDS = 120.0  # a busy machine takes long to import Flower
 _PULSE_SECONDS = 30.0
-_AGAIN_SECONDS = 5.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 60.0  # before a node is started again
+_PATIENT_STARTS = 3
 
 _PROJECT = """\
 [build-system]
@@ -70,6 +73,10 @@ from dpcore.interop.flower.transport import client_app, server_app
 server = server_app()
 client = client_app()
 """
+
+
+def _say_nothing(text: str) -> None:
+    """The report of who wants none."""
 
 
 @dataclass(frozen=True)
@@ -157,28 +164,6 @@ def make_node_key(path: Path) -> Path:
     return public
 
 
-class _Process:
-    """A process of Flower, its log, and its end."""
-
-    def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> None:
-        if shutil.which(command[0], path=variables["PATH"]) is None:
-            raise ParameterError("Flower is not installed; it comes with the extra 'flower'.")
-        self.log = log
-        with log.open("ab") as file:
-            self.popen = subprocess.Popen(
-                command, stdout=file, stderr=subprocess.STDOUT, env=dict(variables)
-            )
-
-    def stop(self) -> None:
-        if self.popen.poll() is None:
-            self.popen.terminate()
-            try:
-                self.popen.wait(10)
-            except subprocess.TimeoutExpired:
-                self.popen.kill()
-                self.popen.wait()
-
-
 class ServerProcess:
     """A SuperLink, and in it the server of a federation, until it has its result.
 
@@ -211,6 +196,12 @@ class ServerProcess:
         self._node_keys = node_keys
         home = folder / "flwr"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._place = Place(folder, "superlink")
+        try:
+            _check_port(channel)
+        except ParameterError:
+            self._place.leave()
+            raise
         self._failure = failure_file(folder, run := secrets.token_hex(8))
         self._variables = environment(home) | {FOLDER: str(folder), RUN: run}
         self._write_config(home)
@@ -233,7 +224,7 @@ class ServerProcess:
             for name, path in (("cert", certificate), ("key", key), ("ca-cert", channel.authority)):
                 if path is not None:
                     command += [f"--ssl-{name}file", str(path.resolve())]
-        self.process = _Process(command, folder / "superlink.log", self._variables)
+        self.process = self._place.start(command, self._variables)
 
     def _write_config(self, home: Path) -> None:
         # Flower's own default names an address outside.
@@ -278,7 +269,7 @@ class ServerProcess:
             )
         except subprocess.TimeoutExpired:
             raise ProtocolError(f"Flower did not answer to '{arguments[0]}' in time.") from None
-        with self.process.log.open("a") as file:
+        with self._place.log.open("a") as file:
             file.write(done.stdout + done.stderr)
         if done.returncode:
             raise ProtocolError(f"Flower did not accept '{arguments[0]}'; see superlink.log.")
@@ -310,6 +301,7 @@ class ServerProcess:
 
     def stop(self) -> None:
         self.process.stop()
+        self._place.leave()
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -341,6 +333,7 @@ class NodeProcess:
         home = folder / "flwr"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._variables = environment(home)
+        self._place = Place(folder, "supernode")
         self._command = ["flower-supernode", "--superlink", channel.address]
         self._command += ["--node-config", f'{NODE_FOLDER}="{folder}"']
         self._command += ["--host", "127.0.0.1"]
@@ -351,34 +344,42 @@ class NodeProcess:
             self._command += ["--auth-supernode-private-key", str(key.resolve())]
         self.process = self._start()
 
-    def _start(self) -> _Process:
-        command = [*self._command, "--port", str(free_port())]
-        return _Process(command, self.folder / "supernode.log", self._variables)
+    def _start(self) -> Process:
+        return self._place.start([*self._command, "--port", str(free_port())], self._variables)
 
-    def keep(self) -> None:
+    def keep(self, report: Callable[[str], None] = _say_nothing) -> None:
         """Start the node again whenever it ends, until this process is asked to stop.
 
-        After a crash the SuperLink turns a node away for about a minute.
+        After a crash the SuperLink turns a node away for about a minute; `report` is told of a node
+        that ends again and again.
         """
+        quick = 0  # times in a row that it ended soon after its start
         try:
             while True:
+                began = time.monotonic()
                 self.process.popen.wait()
-                time.sleep(_AGAIN_SECONDS)
+                quick = quick + 1 if time.monotonic() - began < _LONGEST_PAUSE else 0
+                if quick >= _PATIENT_STARTS:
+                    end = _last_line(self._place.log)
+                    report(f"The node ended {quick} times in a row. Its log ends with: {end}")
+                time.sleep(min(_SHORTEST_PAUSE * 2 ** max(quick - 1, 0), _LONGEST_PAUSE))
                 self.process = self._start()
         except KeyboardInterrupt:
             self.stop()
 
     def stop(self) -> None:
         self.process.stop()
+        self._place.leave()
 
 
 def stop_on_signal() -> None:
-    """Let SIGTERM end this process as an interrupt does, and so the processes that it started."""
+    """Let SIGTERM and SIGHUP end this process as an interrupt does, and so what it started."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
 
 
 def free_port() -> int:
@@ -386,6 +387,28 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _check_port(channel: Channel) -> None:
+    """Refuse a port that somebody listens on: it would be taken for the SuperLink."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            channel.host, channel.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # The connections of a server that just ended do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ParameterError(f"Port {channel.port} is in use by another program.") from None
+        raise ParameterError(f"This machine cannot listen on {channel.address}.") from None
+
+
+def _last_line(log: Path) -> str:
+    """What a person reads there, without colours."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace")[-4000:]).split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _is_open(channel: Channel) -> bool:
