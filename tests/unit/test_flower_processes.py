@@ -133,10 +133,14 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
     port, log = free_port(), tmp_path / "server.log"
     registered = tmp_path / "server" / "registered.txt"
     with ExitStack() as stack:
+        # The same key under another name: as if a kill had come before the note that it is known.
+        again = (tmp_path / "node-0" / "node.key.pub").read_text() + " again"
+        (tmp_path / "again.pub").write_text(again)
         command = [*example.server_command(Path(), port, 3), "--host", "0.0.0.0"]
+        command += ["--node", "again.pub"]
         server = stack.enter_context(running(command, log, tmp_path))
         wait_for(
-            lambda: registered.exists() and registered.read_text().count("\n") == 3, server, log
+            lambda: registered.exists() and registered.read_text().count("\n") == 4, server, log
         )
         nodes = []
         for i, mine in enumerate(example.NODES):

@@ -38,6 +38,7 @@ _CONNECTION = "federation"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DATABASE = "superlink.db"  # nodes need not register again with a SuperLink that was restarted
 _REGISTERED = "registered.txt"
+_KNOWN = "Public key already in use"  # Flower's answer where a node is registered again
 _START_SECONDS = 120.0  # a busy machine takes long to import Flower
 _PULSE_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 60.0  # before a node is started again
@@ -126,6 +127,7 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "COLUMNS": "200",  # else a narrow terminal breaks the answers that are looked for
     }
 
 
@@ -248,7 +250,8 @@ class ServerProcess:
         for public in self._node_keys:
             text = public.read_text().strip()
             if text not in before:
-                self._flwr("supernode", "register", str(public), _CONNECTION)
+                # A kill may have come between this and the note of it.
+                self._flwr("supernode", "register", str(public), _CONNECTION, accept=_KNOWN)
                 before.append(text)
                 replace_bytes(known, ("\n".join(before) + "\n").encode())
         self._submit()
@@ -257,7 +260,7 @@ class ServerProcess:
         self._flwr("run", str(self._app), _CONNECTION)
         self._submitted = time.time()
 
-    def _flwr(self, *arguments: str) -> None:
+    def _flwr(self, *arguments: str, accept: str | None = None) -> None:
         try:
             done = subprocess.run(
                 ["flwr", *arguments],
@@ -271,7 +274,7 @@ class ServerProcess:
             raise ProtocolError(f"Flower did not answer to '{arguments[0]}' in time.") from None
         with self._place.log.open("a") as file:
             file.write(done.stdout + done.stderr)
-        if done.returncode:
+        if done.returncode and (accept is None or accept not in done.stdout + done.stderr):
             raise ProtocolError(f"Flower did not accept '{arguments[0]}'; see superlink.log.")
 
     def wait(self, timeout: float | None = None) -> Path:
