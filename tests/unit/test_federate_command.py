@@ -47,6 +47,29 @@ def test_keys_are_made_once_and_only_their_public_half_is_printed(place, capsys)
     assert (place / "node" / "node.key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
 
 
+def test_a_node_key_is_complete_or_not_there(tmp_path, monkeypatch):
+    key = tmp_path / "node.key"
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launch.os, "link", die)
+        with pytest.raises(KeyboardInterrupt):
+            launch.make_node_key(key)
+    assert not key.exists()
+    public = launch.make_node_key(key)
+    secret, text = key.read_bytes(), public.read_text()
+    assert key.stat().st_mode & 0o077 == 0
+    public.unlink()
+    assert launch.make_node_key(key).read_text() == text
+    assert key.read_bytes() == secret
+    public.unlink()
+    key.write_bytes(b"")
+    with pytest.raises(ParameterError, match="no key of a node"):
+        launch.make_node_key(key)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from dpcore._files import replace_bytes
+from dpcore._files import replace_bytes, sync
 from dpcore.errors import ParameterError, ProtocolError
 from dpcore.interop.flower.processes import Place, Process
 from dpcore.interop.flower.transport import FOLDER, NODE_FOLDER, PULSE, RUN, failure_file
@@ -146,24 +146,36 @@ def make_node_key(path: Path) -> Path:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    public = path.with_name(path.name + ".pub")
-    with suppress(FileExistsError):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        key = ec.generate_private_key(ec.SECP384R1())
-        with os.fdopen(file, "wb") as opened:
-            opened.write(
-                key.private_bytes(
-                    serialization.Encoding.PEM,
-                    serialization.PrivateFormat.OpenSSH,
-                    serialization.NoEncryption(),
-                )
-            )
-        public.write_bytes(
-            key.public_key().public_bytes(
-                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-            )
+    if not path.exists():
+        made = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
         )
+        _create_bytes(path, made)
+    public = path.with_name(path.name + ".pub")
+    if not public.exists():
+        try:
+            key = serialization.load_ssh_private_key(path.read_bytes(), None)
+        except ValueError:
+            raise ParameterError(f"There is no key of a node in the file {path}.") from None
+        text = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        replace_bytes(public, text)
     return public
+
+
+def _create_bytes(path: Path, content: bytes) -> None:
+    """A new file for its owner alone, complete or not there at all; one that exists is kept."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    replace_bytes(part, content, mode=0o600)
+    try:
+        with suppress(FileExistsError):
+            os.link(part, path)
+    finally:
+        part.unlink()
+    sync(path.parent)
 
 
 class ServerProcess:
