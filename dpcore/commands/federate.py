@@ -71,6 +71,7 @@ def _keys(given: argparse.Namespace) -> int:
 
 
 def _server(given: argparse.Namespace) -> int:
+    from dpcore._files import replace_bytes
     from dpcore.errors import RefusedError
     from dpcore.interop.flower.agreement import Agreement
     from dpcore.interop.flower.launch import ServerProcess, stop_on_signal
@@ -79,7 +80,7 @@ def _server(given: argparse.Namespace) -> int:
     given.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy = given.folder / "federation.toml"
     if not copy.exists():
-        copy.write_text(given.agreement.read_text())
+        replace_bytes(copy, given.agreement.read_bytes())
     if Agreement.from_file(copy).digest != terms.digest:
         raise RefusedError("This folder belongs to another agreement.")
     stop_on_signal()
