@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def _server(given: argparse.Namespace) -> int:
             node_keys=given.node,
         ) as server:
             server.begin()
-            print(server.wait(given.timeout))
+            _say(f"listening on {channel.address}, waiting for clients; stop with Ctrl-C")
+            print(server.wait(given.timeout, _say))
     except KeyboardInterrupt:
         return 130
     return 0
@@ -102,6 +104,7 @@ def _server(given: argparse.Namespace) -> int:
 
 def _client(given: argparse.Namespace) -> int:
     from dpcore.errors import ParameterError
+    from dpcore.interop.flower.data import load
     from dpcore.interop.flower.launch import NodeProcess, stop_on_signal
     from dpcore.interop.flower.node import enrol
 
@@ -111,16 +114,24 @@ def _client(given: argparse.Namespace) -> int:
         if not found or not number.isdecimal():
             raise ParameterError("The '--data' option must be like 3=file.csv.")
         files[int(number)] = Path(path)
-    budget = {"ledger": given.ledger, "epsilon": given.epsilon, "delta": given.delta}
-    enrol(given.folder, given.agreement, files, **budget)
     host, _, port = given.server.rpartition(":")
     if not host or not port.isdecimal():
         raise ParameterError("The '--server' option must be like host:8000.")
+    channel = _channel(given, host, int(port))
+    budget = {"ledger": given.ledger, "epsilon": given.epsilon, "delta": given.delta}
+    terms = enrol(given.folder, given.agreement, files, **budget)
+    for path in files.values():
+        load(path, terms)  # what is wrong with the data shows here, not in the middle of a round
     key = None if given.insecure else given.folder / "node.key"
     stop_on_signal()
-    channel = _channel(given, host, int(port))
-    NodeProcess(given.folder, channel, key=key).keep()
+    node = NodeProcess(given.folder, channel, key=key)
+    _say(f"answering for clients {', '.join(map(str, sorted(files)))}; stop with Ctrl-C")
+    node.keep(_say)
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _channel(given: argparse.Namespace, host: str, port: int) -> Any:

@@ -8,6 +8,7 @@ if sys.version_info < (3, 11):
     pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
 
 import ast
+import os
 import socket
 import subprocess
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from flower_support import build, memory_folder
 
 from dpcore import cli
+from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError, RefusedError
 from dpcore.interop.flower import launch, processes
 from dpcore.interop.flower.member import make_keys
@@ -77,6 +79,7 @@ def test_a_node_key_is_complete_or_not_there(tmp_path, monkeypatch):
         (("--data", "0=0.npz", "--server", "localhost", "--insecure"), "'--server'"),
         (("--data", "0=0.npz", "--server", "localhost:1"), "authority, or 'insecure'"),
         (("--data", "99=0.npz", "--server", "localhost:1", "--insecure"), "'clients'"),
+        (("--data", "0=none.npz", "--server", "localhost:1", "--insecure"), "cannot be read"),
     ],
 )
 def test_a_client_that_cannot_start_says_why(place, capsys, changes, message):
@@ -217,9 +220,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(place, capsys):
 
 
 def test_a_node_that_ends_again_and_again_says_so_and_waits_longer(tmp_path, monkeypatch):
-    program = tmp_path / "flower-supernode"
-    program.write_text("#!/bin/sh\necho turned away\n")
-    program.chmod(0o700)
+    program(tmp_path / "flower-supernode", "echo turned away")
     monkeypatch.setattr(launch, "environment", lambda home: {"PATH": str(tmp_path)})
     pauses, said = [], []
     monkeypatch.setattr(launch.time, "sleep", pauses.append)
@@ -232,3 +233,30 @@ def test_a_node_that_ends_again_and_again_says_so_and_waits_longer(tmp_path, mon
     launch.NodeProcess(tmp_path, launch.Channel("127.0.0.1", 1, insecure=True)).keep(report)
     assert said[0] == "The node ended 3 times in a row. Its log ends with: turned away"
     assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0]
+
+
+def test_each_change_of_the_status_is_told_once(tmp_path, monkeypatch):
+    program(tmp_path / "flower-superlink", "exec sleep 600")
+    monkeypatch.setattr(launch, "environment", lambda home: {"PATH": f"{tmp_path}:{os.defpath}"})
+    status = tmp_path / "status.txt"
+    status.write_text("from an earlier start")
+    said = []
+
+    def report(text):
+        said.append(text)
+        if len(said) == 1:
+            replace_bytes(status, b"round 2 of 3\n")
+        else:
+            (tmp_path / "model.json").touch()
+
+    channel = launch.Channel("127.0.0.1", launch.free_port(), insecure=True)
+    with launch.ServerProcess(tmp_path, channel) as server:
+        (tmp_path / "pulse").touch()
+        status.write_text("round 1 of 3\n")
+        assert server.wait(60, report) == tmp_path / "model.json"
+    assert said == ["round 1 of 3", "round 2 of 3"]
+
+
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)

@@ -37,6 +37,7 @@ __all__ = [
 _CONNECTION = "federation"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DATABASE = "superlink.db"  # nodes need not register again with a SuperLink that was restarted
+_STATUS = "status.txt"  # a public line, which the server in the SuperLink writes
 _REGISTERED = "registered.txt"
 _KNOWN = "Public key already in use"  # Flower's answer where a node is registered again
 _START_SECONDS = 120.0  # a busy machine takes long to import Flower
@@ -221,6 +222,7 @@ class ServerProcess:
         self._write_config(home)
         self._app = write_app(folder / "app")
         self._submitted = 0.0
+        (folder / _STATUS).unlink(missing_ok=True)  # that of an earlier start
         command = [
             "flower-superlink",
             "--host",
@@ -289,12 +291,19 @@ class ServerProcess:
         if done.returncode and (accept is None or accept not in done.stdout + done.stderr):
             raise ProtocolError(f"Flower did not accept '{arguments[0]}'; see superlink.log.")
 
-    def wait(self, timeout: float | None = None) -> Path:
-        """The result, once it is there. A server that dies is started again, and goes on."""
-        result, end = self.folder / "model.json", None
+    def wait(
+        self, timeout: float | None = None, report: Callable[[str], None] = _say_nothing
+    ) -> Path:
+        """The result, once it is there. A server that dies is started again, and goes on.
+
+        `report` is told what the server says of its state, whenever that changes.
+        """
+        result, end, said = self.folder / "model.json", None, ""
         if timeout is not None:
             end = time.monotonic() + timeout
         while not result.exists():
+            if (status := self._status()) not in ("", said):
+                report(said := status)
             if self._failure.exists():
                 raise ProtocolError(f"The server stopped: {self._failure.read_text().strip()}")
             if self.process.popen.poll() is not None:
@@ -305,6 +314,12 @@ class ServerProcess:
                 self._submit()
             time.sleep(0.2)
         return result
+
+    def _status(self) -> str:
+        try:
+            return (self.folder / _STATUS).read_text().strip()
+        except FileNotFoundError:
+            return ""
 
     def _next_pulse(self) -> float:
         """When a server that lives has shown it at the latest."""
