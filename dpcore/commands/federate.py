@@ -9,6 +9,8 @@ from typing import Any
 
 from dpcore.commands import Commands, add_command
 
+_NODE_KEY = "node.key"
+
 
 def add(commands: Commands) -> None:
     federate = add_command(commands, "federate", run, "learn with others, without showing data")
@@ -67,7 +69,7 @@ def _keys(given: argparse.Namespace) -> int:
     print("# for the section [clients] of the agreement")
     for number in given.client:
         print(f'{number} = "{make_keys(client_folder(given.folder, number)).hex()}"')
-    print(f"# for the server: {make_node_key(given.folder / 'node.key')}")
+    print(f"# for the server: {make_node_key(given.folder / _NODE_KEY)}")
     return 0
 
 
@@ -77,6 +79,10 @@ def _server(given: argparse.Namespace) -> int:
     from dpcore.interop.flower.agreement import Agreement
     from dpcore.interop.flower.launch import ServerProcess, stop_on_signal
 
+    channel = _channel(given, given.host, given.port)
+    _check_files("certificate", given.certificate)
+    _check_files("key", given.key)
+    _check_files("node", *given.node)
     terms = Agreement.from_file(given.agreement)
     given.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy = given.folder / "federation.toml"
@@ -85,7 +91,6 @@ def _server(given: argparse.Namespace) -> int:
     if Agreement.from_file(copy).digest != terms.digest:
         raise RefusedError("This folder belongs to another agreement.")
     stop_on_signal()
-    channel = _channel(given, given.host, given.port)
     try:
         with ServerProcess(
             given.folder,
@@ -104,6 +109,7 @@ def _server(given: argparse.Namespace) -> int:
 
 def _client(given: argparse.Namespace) -> int:
     from dpcore.errors import ParameterError
+    from dpcore.interop.flower.agreement import Agreement
     from dpcore.interop.flower.data import load
     from dpcore.interop.flower.launch import NodeProcess, stop_on_signal
     from dpcore.interop.flower.node import enrol
@@ -118,23 +124,48 @@ def _client(given: argparse.Namespace) -> int:
     if not host or not port.isdecimal():
         raise ParameterError("The '--server' option must be like host:8000.")
     channel = _channel(given, host, int(port))
+    terms = Agreement.from_file(given.agreement)
+    _check_keys(given, [number for number in files if number in terms.clients])
     budget = {"ledger": given.ledger, "epsilon": given.epsilon, "delta": given.delta}
-    terms = enrol(given.folder, given.agreement, files, **budget)
+    enrol(given.folder, given.agreement, files, **budget)
     for path in files.values():
         load(path, terms)  # what is wrong with the data shows here, not in the middle of a round
-    key = None if given.insecure else given.folder / "node.key"
     stop_on_signal()
-    node = NodeProcess(given.folder, channel, key=key)
     _say(f"answering for clients {', '.join(map(str, sorted(files)))}; stop with Ctrl-C")
-    node.keep(_say)
+    key = None if given.insecure else given.folder / _NODE_KEY
+    NodeProcess(given.folder, channel, key=key).keep(_say)
     return 0
+
+
+def _check_keys(given: argparse.Namespace, numbers: list[int]) -> None:
+    """Refuse a folder without keys: new ones would not be those that the agreement names."""
+    from dpcore.errors import ParameterError
+    from dpcore.interop.flower.node import client_folder
+
+    owners = {f"client {n}": client_folder(given.folder, n) / "identity.key" for n in numbers}
+    if not given.insecure:
+        owners["this node"] = given.folder / _NODE_KEY
+    for owner, path in owners.items():
+        if not path.is_file():
+            raise ParameterError(
+                f"There are no keys of {owner} in this folder; make them with dpcore federate keys."
+            )
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _check_files(option: str, *paths: Path | None) -> None:
+    from dpcore.errors import ParameterError
+
+    for path in paths:
+        if path is not None and not path.is_file():
+            raise ParameterError(f"There is no file {path}, which '--{option}' names.")
+
+
 def _channel(given: argparse.Namespace, host: str, port: int) -> Any:
     from dpcore.interop.flower.launch import Channel
 
+    _check_files("authority", given.authority)
     return Channel(host.strip("[]"), port, given.authority, given.insecure)

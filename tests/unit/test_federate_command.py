@@ -79,14 +79,19 @@ def test_a_node_key_is_complete_or_not_there(tmp_path, monkeypatch):
         (("--data", "0=0.npz", "--server", "localhost", "--insecure"), "'--server'"),
         (("--data", "0=0.npz", "--server", "localhost:1"), "authority, or 'insecure'"),
         (("--data", "99=0.npz", "--server", "localhost:1", "--insecure"), "'clients'"),
+        (("--data", "2=0.npz", "--server", "localhost:1", "--insecure"), "no keys of client 2 "),
+        (("--data", "0=0.npz", "--server", "h:1", "--authority", __file__), "no keys of this node"),
+        (("--data", "0=0.npz", "--server", "h:1", "--authority", "ca.crt"), "no file ca.crt"),
         (("--data", "0=none.npz", "--server", "localhost:1", "--insecure"), "cannot be read"),
     ],
 )
 def test_a_client_that_cannot_start_says_why(place, capsys, changes, message):
     build(place, "fedsgd")
     command = ("client", place / "federation.toml", "--folder", place / "node-0", *changes)
+    before = set(place.rglob("*.key"))
     assert federate(*command) == 1
     assert message in capsys.readouterr().err
+    assert set(place.rglob("*.key")) == before
 
 
 def test_a_server_that_cannot_start_says_why(place, capsys):
@@ -94,8 +99,13 @@ def test_a_server_that_cannot_start_says_why(place, capsys):
     command = ("server", place / "federation.toml", "--folder", place / "server")
     assert federate(*command) == 1
     assert "authority, or 'insecure'" in capsys.readouterr().err
+    (place / "ca.crt").touch()
     assert federate(*command, "--authority", place / "ca.crt") == 1
     assert "TLS needs a certificate" in capsys.readouterr().err
+    for name in ("--certificate", "--key", "--node"):
+        options = ("--authority", place / "ca.crt", name, place / "none.pem")
+        assert federate(*command, *options) == 1
+        assert f"which '{name}' names" in capsys.readouterr().err
     text = (place / "federation.toml").read_text().replace("epsilon = 4.0", "epsilon = 3.0")
     (place / "other.toml").write_text(text)
     command = ("server", place / "other.toml", "--folder", place / "server", "--insecure")
