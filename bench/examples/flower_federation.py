@@ -40,7 +40,7 @@ patience = 30.0
 [admm]
 rho = 8.0
 beta = 0.1
-server = "curious"
+server = "curious"  # it follows the protocol: more than half of a round's clients must stay
 
 [clients]
 """

@@ -10,51 +10,113 @@ from typing import Any
 from dpcore.commands import Commands, add_command
 
 _NODE_KEY = "node.key"
+_FOLDER = (
+    "folder for this party's keys and memory: keep it secret, and do not put it back to an earlier "
+    "state"
+)
+_SERVER_TEXT = """\
+example:
+  dpcore federate server study.toml --folder coordinator --host 0.0.0.0 \\
+      --certificate server.crt --key server.key --authority ca.crt \\
+      --node site-a.pub --node site-b.pub
+
+The certificate must name the host that clients connect to, and 127.0.0.1 where --host is
+0.0.0.0. Killed and started again like this, the server goes on where it was.
+"""
+_CLIENT_TEXT = """\
+example:
+  dpcore federate client study.toml --folder site-a --authority ca.crt \\
+      --server coordinator.example:8000 --data 0=ward-1.csv --data 1=ward-2.csv
+
+The folder is the one in which 'dpcore federate keys' made the keys. Killed and started again
+like this, the client goes on where it was.
+"""
 
 
 def add(commands: Commands) -> None:
     federate = add_command(commands, "federate", run, "learn with others, without showing data")
     parts = federate.add_subparsers(required=True, metavar="part", dest="part")
 
-    keys = parts.add_parser("keys", help="make the keys of a node, and print what others need")
-    keys.add_argument("--folder", required=True, type=Path, help="folder of the node")
+    keys = _add_part(parts, "keys", "make the keys of a node, and print their public halves")
+    keys.add_argument("--folder", required=True, type=Path, help=_FOLDER)
     keys.add_argument(
-        "--client", required=True, type=int, action="append", metavar="N", help="a client of it"
+        "--client",
+        required=True,
+        type=int,
+        action="append",
+        metavar="N",
+        help="number of a client whose data this node holds; may be given again",
     )
 
-    server = parts.add_parser("server", help="run the rounds and write the model")
-    client = parts.add_parser("client", help="answer for the clients of this machine")
+    server = _add_part(parts, "server", "run the rounds and write the model", _SERVER_TEXT)
+    client = _add_part(parts, "client", "answer for the clients of this machine", _CLIENT_TEXT)
     for part in (server, client):
-        part.add_argument("agreement", type=Path, help="TOML file of public terms")
-        part.add_argument("--folder", required=True, type=Path, help="memory; keep it, secret")
-        part.add_argument("--authority", type=Path, metavar="FILE", help="certificate to trust")
+        part.add_argument("agreement", type=Path, help="TOML file of the terms that all agreed on")
+        part.add_argument("--folder", required=True, type=Path, help=_FOLDER)
         part.add_argument(
-            "--insecure", action="store_true", help="no TLS, no node keys: for trials only"
+            "--authority",
+            type=Path,
+            metavar="FILE",
+            help="certificate of the authority that signed the server's",
         )
-    server.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    server.add_argument("--port", type=int, default=8000)
-    server.add_argument("--certificate", type=Path, metavar="FILE", help="of this server")
-    server.add_argument("--key", type=Path, metavar="FILE", help="of the certificate")
+        part.add_argument(
+            "--insecure", action="store_true", help="no TLS and no node keys: for trials only"
+        )
+    server.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: %(default)s, which only this machine reaches)",
+    )
+    server.add_argument(
+        "--port", type=int, default=8000, help="port to listen on (default: %(default)s)"
+    )
+    server.add_argument(
+        "--certificate", type=Path, metavar="FILE", help="certificate of this server"
+    )
+    server.add_argument(
+        "--key", type=Path, metavar="FILE", help="private key of the server's certificate"
+    )
     server.add_argument(
         "--node",
         type=Path,
         action="append",
         default=[],
         metavar="FILE",
-        help="public key of a node that may connect",
+        help="public key (node.key.pub) of a node that may connect; may be given again",
     )
-    server.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this time")
-    client.add_argument("--server", required=True, metavar="HOST:PORT")
+    server.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="give up after this time (default: never)"
+    )
+    client.add_argument(
+        "--server", required=True, metavar="HOST:PORT", help="address of the server"
+    )
     client.add_argument(
         "--data",
         required=True,
         action="append",
         metavar="N=FILE",
-        help="data of client N: .npz, .csv or .parquet",
+        help="data of client N, a .npz, .csv or .parquet file; may be given again",
     )
-    client.add_argument("--ledger", type=Path, metavar="FILE", help="one budget for all the data")
-    client.add_argument("--epsilon", type=float, help="budget of a new ledger")
-    client.add_argument("--delta", type=float, help="budget of a new ledger")
+    client.add_argument(
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="one budget for the data of all clients here (default: one for each client)",
+    )
+    for name in ("--epsilon", "--delta"):
+        client.add_argument(
+            name, type=float, help="budget of a new ledger (default: what the agreement needs)"
+        )
+
+
+def _add_part(parts: Commands, name: str, text: str, more: str = "") -> argparse.ArgumentParser:
+    return parts.add_parser(
+        name,
+        help=text,
+        description=text.capitalize() + ".",
+        epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def run(given: argparse.Namespace) -> int:
