@@ -26,7 +26,8 @@ from dpcore.learners import ConsensusADMMClassifier
 
 # The commands of the example; where only an installed dpcore is tested there is none.
 example = pytest.importorskip("bench.examples.flower_federation")
-LONGEST = 400.0  # seconds, for a machine that is busy
+LONGEST = 900.0  # seconds, for a machine that is busy
+PATIENCE = 120.0  # with a client that lives: a busy machine takes long to start one
 
 
 def family(pid):
@@ -78,7 +79,7 @@ def running(command, log, folder=None):
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 kill(process)
 
@@ -128,7 +129,7 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
 
     The commands are those of the manual: relative paths, and a server that listens everywhere.
     """
-    agreement = prepare(tmp_path, "admm", example.NODES, rounds=2, patience=60.0)
+    agreement = prepare(tmp_path, "admm", example.NODES, rounds=2, patience=PATIENCE)
     example.make_certificate(tmp_path)
     port, log = free_port(), tmp_path / "server.log"
     registered = tmp_path / "server" / "registered.txt"
@@ -146,8 +147,8 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
         for i, mine in enumerate(example.NODES):
             command = example.client_command(Path(), i, mine, port)
             nodes.append(stack.enter_context(running(command, log, tmp_path)))
-        wait_for(lambda: len(history(tmp_path, agreement)) == 1, server, log)
-        [first] = history(tmp_path, agreement)
+        wait_for(lambda: history(tmp_path, agreement), server, log)
+        first = history(tmp_path, agreement)[0]
         victim = 2 if {4, 5} & set(first["participants"]) else 1
         kill(nodes[victim])
         assert server.wait(LONGEST) == 0, log.read_text()[-3000:]
@@ -172,7 +173,7 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
 def test_a_killed_server_goes_on_where_it_was(tmp_path):
     """LDP-FedSGD: only the launcher is killed; the rest of it ends, and another one goes on."""
     nodes = ((0,), (1,), (2,))
-    agreement = prepare(tmp_path, "fedsgd", nodes, rounds=3, barrier=3, patience=60.0)
+    agreement = prepare(tmp_path, "fedsgd", nodes, rounds=3, barrier=3, patience=PATIENCE)
     port, log = free_port(), tmp_path / "server.log"
     command = insecure(example.server_command(tmp_path, port, 3))
     with ExitStack() as stack:
@@ -180,15 +181,15 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
         for i, mine in enumerate(nodes):
             other = insecure(example.client_command(tmp_path, i, mine, port))
             stack.enter_context(running(other, log))
-        wait_for(lambda: len(history(tmp_path, agreement)) == 1, first, log)
+        wait_for(lambda: history(tmp_path, agreement), first, log)
         inside = int((tmp_path / "server" / "pulse").read_text())
         old = family(first.pid)
         assert inside in old
         first.kill()
         first.wait(60)
+        kept = history(tmp_path, agreement)
         second = stack.enter_context(running(command, log))
         wait_for(lambda: not any(map(is_alive, old)), second, log)
-        kept = history(tmp_path, agreement)
         assert second.wait(LONGEST) == 0, log.read_text()[-3000:]
     assert history(tmp_path, agreement)[: len(kept)] == kept
     world = World(tmp_path, agreement)
