@@ -19,7 +19,7 @@ from flower_support import build, memory_folder
 from dpcore import cli
 from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError, RefusedError
-from dpcore.interop.flower import launch, processes
+from dpcore.interop.flower import guard, launch, processes
 from dpcore.interop.flower.member import make_keys
 from dpcore.interop.flower.node import client_folder
 
@@ -132,6 +132,27 @@ def test_the_app_that_is_shipped_holds_no_code_of_its_own(tmp_path):
     assert rest == ["server = server_app()", "client = client_app()"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's imports
+def test_a_node_knows_the_app_by_its_files(tmp_path):
+    from flwr.cli.build import build_fab_from_disk
+
+    own = guard.own_files()
+    assert {name for name, _ in own} == {
+        "pyproject.toml",
+        "dpcore_federation/__init__.py",
+        "dpcore_federation/apps.py",
+        ".info/CONTENT",
+    }
+    app = launch.write_app(tmp_path / "app")
+    assert guard.unpack(build_fab_from_disk(app)) == own
+    (app / "dpcore_federation" / "more.py").touch()
+    assert guard.unpack(build_fab_from_disk(app)) != own
+    (app / "dpcore_federation" / "more.py").unlink()
+    (app / "dpcore_federation" / "__init__.py").write_text("import os")
+    assert guard.unpack(build_fab_from_disk(app)) != own
+    assert guard.unpack(b"no archive") == []
+
+
 def test_a_channel_is_secure_or_says_that_it_is_not(tmp_path):
     with pytest.raises(ParameterError, match="insecure"):
         launch.Channel("127.0.0.1", 1)
@@ -231,6 +252,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(place, capsys):
 
 def test_a_node_that_ends_again_and_again_says_so_and_waits_longer(tmp_path, monkeypatch):
     program(tmp_path / "flower-supernode", "echo turned away")
+    monkeypatch.setattr(launch, "_SUPERNODE", ("flower-supernode",))
     monkeypatch.setattr(launch, "environment", lambda home: {"PATH": str(tmp_path)})
     pauses, said = [], []
     monkeypatch.setattr(launch.time, "sleep", pauses.append)

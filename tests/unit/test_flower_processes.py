@@ -20,7 +20,7 @@ from test_flower_consensus import check_invariants
 from test_flower_descent import replay
 
 from dpcore.interop.flower.agreement import Agreement
-from dpcore.interop.flower.launch import free_port
+from dpcore.interop.flower.launch import environment, free_port, write_app
 from dpcore.interop.flower.store import Store
 from dpcore.learners import ConsensusADMMClassifier
 
@@ -169,9 +169,48 @@ def test_a_killed_node_costs_nothing_but_itself(tmp_path):
     assert ours > 0.85
 
 
+# Has the name of dpcore's app, and shows that it ran on a node.
+OTHER_APP = """
+import time
+from pathlib import Path
+
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+server = ServerApp()
+client = ClientApp()
+
+
+@server.main()
+def main(grid, context):
+    while True:
+        for node in grid.get_node_ids():
+            grid.push_messages([Message(RecordDict(), dst_node_id=node, message_type="query")])
+        time.sleep(10)
+
+
+@client.query()
+def answer(message, context):
+    Path({marker!r}).touch()
+    return Message(RecordDict(), reply_to=message)
+"""
+
+
+def submit_other_app(root):
+    app = write_app(root / "other")
+    text = OTHER_APP.format(marker=str(root / "ran"))
+    (app / "dpcore_federation" / "apps.py").write_text(text)
+    variables = environment(root / "server" / "flwr")
+    subprocess.run(["flwr", "run", str(app)], env=variables, timeout=LONGEST, check=True)
+
+
 @pytest.mark.slow
 def test_a_killed_server_goes_on_where_it_was(tmp_path):
-    """LDP-FedSGD: only the launcher is killed; the rest of it ends, and another one goes on."""
+    """LDP-FedSGD: only the launcher is killed; the rest of it ends, and another one goes on.
+
+    Somebody who reaches the port sends another app, which no node runs.
+    """
     nodes = ((0,), (1,), (2,))
     agreement = prepare(tmp_path, "fedsgd", nodes, rounds=3, barrier=3, patience=PATIENCE)
     port, log = free_port(), tmp_path / "server.log"
@@ -181,6 +220,10 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
         for i, mine in enumerate(nodes):
             other = insecure(example.client_command(tmp_path, i, mine, port))
             stack.enter_context(running(other, log))
+        wait_for(lambda: "listening" in log.read_text(), first, log)
+        submit_other_app(tmp_path)
+        told = [tmp_path / f"node-{i}" / "supernode.log" for i in range(3)]
+        wait_for(lambda: any("was refused" in path.read_text() for path in told), first, log)
         wait_for(lambda: history(tmp_path, agreement), first, log)
         inside = int((tmp_path / "server" / "pulse").read_text())
         old = family(first.pid)
@@ -192,6 +235,7 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path):
         wait_for(lambda: not any(map(is_alive, old)), second, log)
         assert second.wait(LONGEST) == 0, log.read_text()[-3000:]
     assert history(tmp_path, agreement)[: len(kept)] == kept
+    assert not (tmp_path / "ran").exists()
     world = World(tmp_path, agreement)
     result = json.loads((tmp_path / "server" / "model.json").read_text())
     np.testing.assert_allclose([*result["coef"], result["intercept"]], replay(world), rtol=1e-12)

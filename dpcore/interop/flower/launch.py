@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import re
@@ -37,6 +38,8 @@ __all__ = [
 _CONNECTION = "federation"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DATABASE = "superlink.db"  # nodes need not register again with a SuperLink that was restarted
+# Not Flower's own, which runs any app. Nothing is imported from where it is started (-P).
+_SUPERNODE = (sys.executable, "-P", "-m", "dpcore.interop.flower.guard")
 _STATUS = "status.txt"  # a public line, which the server in the SuperLink writes
 _REGISTERED = "registered.txt"
 _KNOWN = "Public key already in use"  # Flower's answer where a node is registered again
@@ -206,6 +209,7 @@ class ServerProcess:
     ) -> None:
         if not channel.insecure and (certificate is None or key is None or not node_keys):
             raise ParameterError("TLS needs a certificate, its key, and the keys of the nodes.")
+        _check_installed()
         self.folder = folder = folder.resolve()
         self.channel = channel
         self._node_keys = node_keys
@@ -348,6 +352,8 @@ class ServerProcess:
 class NodeProcess:
     """A SuperNode for the clients of a folder made by `dpcore.interop.flower.enrol`.
 
+    It runs dpcore's app only, and so needs the server's version of Flower.
+
     Parameters
     ----------
     folder : path
@@ -359,12 +365,13 @@ class NodeProcess:
     def __init__(self, folder: Path, channel: Channel, *, key: Path | None = None) -> None:
         if not channel.insecure and key is None:
             raise ParameterError("TLS needs the key of the node.")
+        _check_installed()
         self.folder = folder = folder.resolve()
         home = folder / "flwr"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._variables = environment(home)
         self._place = Place(folder, "supernode")
-        self._command = ["flower-supernode", "--superlink", channel.address]
+        self._command = [*_SUPERNODE, "--superlink", channel.address]
         self._command += ["--node-config", f'{NODE_FOLDER}="{folder}"']
         self._command += ["--host", "127.0.0.1"]
         if key is None or channel.insecure:
@@ -417,6 +424,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise ParameterError("Flower is not installed; it comes with the extra 'flower'.")
 
 
 def _check_port(channel: Channel) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
-from dpcore.errors import ParameterError, RefusedError
+from dpcore.errors import RefusedError
 
 __all__ = ["Place", "Process"]
 
@@ -63,8 +62,6 @@ class Process:
     """A process of Flower with a session of its own, so that an interrupt is for its launcher."""
 
     def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> None:
-        if shutil.which(command[0], path=variables["PATH"]) is None:
-            raise ParameterError("Flower is not installed; it comes with the extra 'flower'.")
         with log.open("ab") as file:
             self.popen = subprocess.Popen(
                 command,
