@@ -14,12 +14,14 @@ from dpcore.federated.losses import Loss
 from dpcore.local.vectors import Vector
 from dpcore.noise import Noise
 
-__all__ = ["Server", "default_group_size", "gradient_at", "run_group"]
+__all__ = ["LARGEST", "Server", "default_group_size", "gradient_at", "run_group"]
 
 Array = npt.NDArray[np.float64]
 
 _BLOCK = 1 << 17  # numbers of X gathered at a time: they stay in the cache
 _MOST_ROUNDS = 100
+LARGEST = 1e100  # of the coordinates of a model, up to which no gradient fails
+_STEEPEST = 1e200  # slopes beyond, of losses without a bound, would sum up to infinity
 
 
 @dataclass
@@ -110,7 +112,11 @@ def gradient_at(
     y: Array,
     loss: Loss,
 ) -> Any:
-    """What the devices do: from coordinates to their mean gradients there, clipped, over clip."""
+    """What the devices do: from coordinates to their mean gradients there, clipped, over clip.
+
+    For rows of doubles in [-1, 1], finite targets and models up to `LARGEST` the result is finite:
+    whether a device can answer does not depend on its data.
+    """
     rows, starts = devices.records(chosen)
     contiguous = len(rows) == rows[-1] - rows[0] + 1 and bool((np.diff(rows) == 1).all())
     data = X[rows[0] : rows[-1] + 1] if contiguous else np.take(X, rows, axis=0)
@@ -120,7 +126,8 @@ def gradient_at(
     scores = (data @ theta).astype(np.float64)
     if server.intercept:
         scores += server.theta[-1]
-    slopes = loss.at(scores, target)[1]
+    with np.errstate(over="ignore"):
+        slopes = np.clip(loss.at(scores, target)[1], -_STEEPEST, _STEEPEST)
     sizes = None if devices.are_single else devices.sizes[chosen]
 
     def values(index: npt.NDArray[np.int64]) -> Array:
@@ -132,6 +139,7 @@ def gradient_at(
         at *= slopes[:, np.newaxis]
         if sizes is not None:
             at = np.add.reduceat(at, starts, axis=0) / sizes[:, np.newaxis]
-        return np.asarray(np.clip(at / server.clip, -1.0, 1.0))
+        with np.errstate(over="ignore"):
+            return np.asarray(np.clip(at / server.clip, -1.0, 1.0))
 
     return values

@@ -1,8 +1,9 @@
 """Local problems of many users at once: min over w of sum l(x.w) + rho/2 * norm(w - z)**2.
 
-Newton's method on all users of a block together. With fewer records than features the unknowns are
-the slopes c at the records, since w = z - X'c / rho at the minimum: then a user costs one small
-system of its records per step, and the products X X' are formed once.
+Newton's method on all users of a block together, for u = w - z: how well it is known does not
+depend on how far away z is. With fewer records than features the unknowns are the slopes c at the
+records, since u = -X'c / rho at the minimum: then a user costs one small system of its records per
+step, and the products X X' are formed once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _MOST_STEPS = 200
 _BLOCK = 1 << 19  # numbers of one block of padded data: a few blocks keep all threads busy
 _SLACK = 1.25  # longest over shortest user in a block
 _DECREASE = 1e-4  # of the decrease that the slope promises, for a step to be taken
+_OVERSHOOT = 0.1  # of the slope, that may be left behind the minimum along a step
 _ROUNDING = 1e-13  # relative error of an objective
 
 
@@ -76,6 +78,10 @@ class LocalProblems:
 
         Raises ArithmeticError where the tolerance is not reached.
         """
+        return np.asarray(z + self.offsets(users, z, rho))
+
+    def offsets(self, users: Index, z: Array, rho: float) -> Array:
+        """The same minima less z, without the rounding of a sum with z."""
         out = np.empty_like(z)
         block_of, place = self._block_of[users], self._place[users]
 
@@ -116,7 +122,7 @@ class _Block:
     y: Array
     is_record: npt.NDArray[np.bool_]
     products: Array | None  # X X' of every user, for the dual form
-    warm: Array  # slopes c in the dual form, w in the primal one
+    warm: Array  # slopes c in the dual form, u in the primal one
     inverses: Array  # of the last Hessians, in the primal form
     loss: Loss
     tolerance: float | None
@@ -147,47 +153,51 @@ class _Block:
         whole = len(at) == len(self.users) and bool((at == np.arange(len(at))).all())
         pick = slice(None) if whole else at
         X, y, start = self.X[pick], self.y[pick], self.warm[pick]
+        near = _apply(X, z)
+        if self.loss.kind == "residual":
+            # Before u is added: where scores and targets are large, what matters is their gap.
+            near, y = near - y, np.zeros_like(y)
         if self.products is None:
             known = self.inverses[pick]
-            primal = _Primal(X, y, z, rho, self.loss, known, np.arange(len(z)))
+            primal = _Primal(X, near, y, rho, self.loss, known, np.arange(len(z)))
             start = _coast(primal, start, self.tolerance or 0.0)
             unknown = _newton(primal, start, self.tolerance)
             self.warm[pick], self.inverses[pick] = unknown, known
             return unknown
-        dual = _Dual(_apply(X, z), y, rho, self.loss, self.products[pick])
+        dual = _Dual(near, y, rho, self.loss, self.products[pick])
         unknown = _newton(dual, start, self.tolerance)
         self.warm[pick] = unknown
-        return z - _apply_transposed(X, unknown) / rho
+        return -_apply_transposed(X, unknown) / rho
 
 
 class _Primal:
-    """Unknown: w."""
+    """Unknown: u = w - z."""
 
     def __init__(
-        self, X: Array, y: Array, z: Array, rho: float, loss: Loss, inverses: Array, rows: Index
+        self, X: Array, near: Array, y: Array, rho: float, loss: Loss, inverses: Array, rows: Index
     ) -> None:
-        self.X, self.y, self.z, self.rho, self.loss = X, y, z, rho, loss
+        self.X, self.near, self.y, self.rho, self.loss = X, near, y, rho, loss
         self.inverses, self.rows = inverses, rows  # of all users, and which of them are here
 
-    def start(self, w: Array) -> Array:
-        return _apply(self.X, w)
+    def start(self, u: Array) -> Array:
+        return self.near + _apply(self.X, u)
 
     def take(self, rows: npt.NDArray[np.bool_]) -> _Primal:
         return _Primal(
             self.X[rows],
+            self.near[rows],
             self.y[rows],
-            self.z[rows],
             self.rho,
             self.loss,
             self.inverses,
             self.rows[rows],
         )
 
-    def residual(self, w: Array, slopes: Array) -> tuple[Array, Array]:
-        gradient = _apply_transposed(self.X, slopes) + self.rho * (w - self.z)
+    def residual(self, u: Array, slopes: Array) -> tuple[Array, Array]:
+        gradient = _apply_transposed(self.X, slopes) + self.rho * u
         return gradient, np.linalg.norm(gradient, axis=1)
 
-    def direction(self, w: Array, gradient: Array, bends: Array) -> tuple[Array, Array, Array]:
+    def direction(self, u: Array, gradient: Array, bends: Array) -> tuple[Array, Array, Array]:
         weighted = self.X * bends[..., np.newaxis]
         hessian = weighted.swapaxes(1, 2) @ self.X
         hessian[:, np.arange(hessian.shape[1]), np.arange(hessian.shape[1])] += self.rho
@@ -197,18 +207,18 @@ class _Primal:
         return step, _apply(self.X, step), _dots(gradient, step)
 
     def penalty(
-        self, w: Array, step: Array, scores: Array, moved: Array
+        self, u: Array, step: Array, scores: Array, moved: Array
     ) -> tuple[Array, Array, Array]:
         """Coefficients of 1, s and s**2 in the quadratic part along the step."""
-        away, rho = w - self.z, self.rho
-        return 0.5 * rho * _dots(away, away), rho * _dots(away, step), 0.5 * rho * _dots(step, step)
+        rho = self.rho
+        return 0.5 * rho * _dots(u, u), rho * _dots(u, step), 0.5 * rho * _dots(step, step)
 
 
 class _Dual:
-    """Unknown: the slopes c, with w = z - X'c / rho."""
+    """Unknown: the slopes c, with u = -X'c / rho."""
 
     def __init__(self, near: Array, y: Array, rho: float, loss: Loss, products: Array) -> None:
-        self.near, self.y, self.rho, self.loss = near, y, rho, loss  # near: the scores X z
+        self.near, self.y, self.rho, self.loss = near, y, rho, loss  # near: the scores at z
         self.products = products
 
     def start(self, c: Array) -> Array:
@@ -243,21 +253,21 @@ def _newton(problem: _Primal | _Dual, start: Array, tolerance: float | None) -> 
     unknown = start.copy()
     open_rows = np.arange(len(unknown))
     scores = problem.start(unknown)
-    limit: Array | float = np.inf if tolerance is None else tolerance
+    if tolerance is None:
+        limit = 1e-10 * np.maximum(1.0, _at_zero(problem, unknown))
+    else:
+        limit = np.full(len(unknown), tolerance)
     for _ in range(_MOST_STEPS):
         now = unknown[open_rows]
         values, slopes, bends = problem.loss.at(scores, problem.y)
         residual, norms = problem.residual(now, slopes)
-        if tolerance is None and not isinstance(limit, np.ndarray):
-            limit = 1e-10 * np.maximum(1.0, norms)
         far = norms > limit
         if not far.any():
             return unknown
         if not far.all():
             problem, scores, now = problem.take(far), scores[far], now[far]
             values, bends, residual = values[far], bends[far], residual[far]
-            open_rows = open_rows[far]
-            limit = limit[far] if isinstance(limit, np.ndarray) else limit
+            open_rows, limit = open_rows[far], limit[far]
         step, moved, slope = problem.direction(now, residual, bends)
         length = _line_search(problem, now, scores, values.sum(axis=1), step, moved, slope)
         unknown[open_rows] = now + length[:, np.newaxis] * step
@@ -266,14 +276,20 @@ def _newton(problem: _Primal | _Dual, start: Array, tolerance: float | None) -> 
     raise ArithmeticError("The local solver did not reach its tolerance; nothing was released.")
 
 
+def _at_zero(problem: _Primal | _Dual, like: Array) -> Array:
+    """Norms of the gradients at z."""
+    zero = np.zeros_like(like)
+    return problem.residual(zero, problem.loss.at(problem.start(zero), problem.y)[1])[1]
+
+
 def _coast(problem: _Primal, start: Array, tolerance: float) -> Array:
     """Steps with the Hessians of an earlier call, as long as they halve the gradient.
 
     Hessians change little from round to round, and cost as much as d gradients.
     """
-    w = start.copy()
-    rows = np.arange(len(w))
-    gradient, norms = problem.residual(w, problem.loss.at(problem.start(w), problem.y)[1])
+    u = start.copy()
+    rows = np.arange(len(u))
+    gradient, norms = problem.residual(u, problem.loss.at(problem.start(u), problem.y)[1])
     for _ in range(_MOST_STEPS):
         going = norms > tolerance
         if not going.any():
@@ -281,13 +297,13 @@ def _coast(problem: _Primal, start: Array, tolerance: float) -> Array:
         if not going.all():
             problem, rows = problem.take(going), rows[going]
             gradient, norms = gradient[going], norms[going]
-        trial = w[rows] - _apply(problem.inverses[problem.rows], gradient)
+        trial = u[rows] - _apply(problem.inverses[problem.rows], gradient)
         slopes = problem.loss.at(problem.start(trial), problem.y)[1]
         gradient, after = problem.residual(trial, slopes)
         good = after < 0.5 * norms
-        w[rows[good]] = trial[good]
+        u[rows[good]] = trial[good]
         norms = np.where(good, after, 0.0)
-    return w
+    return u
 
 
 def _line_search(
@@ -299,7 +315,11 @@ def _line_search(
     moved: Array,
     slope: Array,
 ) -> Array:
-    """Step lengths 1, 1/2, 1/4, ... that decrease each user's objective enough."""
+    """Step lengths 1, 1/2, 1/4, ... that decrease each user's objective enough.
+
+    A step that ends before the minimum along it decreases a convex objective for sure. The slope
+    there tells, however large the objective is, and with it the rounding of its values.
+    """
     constant, linear, square = problem.penalty(now, step, scores, moved)
     before = values + constant
     length = np.ones(len(now))
@@ -307,11 +327,14 @@ def _line_search(
     while waiting.any():
         s = length[waiting]
         trial = scores[waiting] + s[:, np.newaxis] * moved[waiting]
-        after = problem.loss.at(trial, problem.y[waiting])[0].sum(axis=1)
-        after += constant[waiting] + s * (linear[waiting] + s * square[waiting])
+        losses, slopes, _ = problem.loss.at(trial, problem.y[waiting])
+        after = losses.sum(axis=1) + constant[waiting]
+        after += s * (linear[waiting] + s * square[waiting])
         wanted = before[waiting] + _DECREASE * s * slope[waiting]
         poor = after > wanted + _ROUNDING * np.abs(before[waiting])
-        poor &= s > 1e-9
+        rest = _dots(slopes, moved[waiting]) + linear[waiting] + 2 * s * square[waiting]
+        poor |= rest > _OVERSHOOT * np.abs(slope[waiting])
+        poor &= (rest > 0.0) & (s > 1e-9)
         rows = np.flatnonzero(waiting)
         waiting[rows[~poor]] = False
         length[rows[poor]] *= 0.5

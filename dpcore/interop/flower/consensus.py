@@ -17,7 +17,7 @@ from dpcore.federated.shares import TOLERANCE
 from dpcore.federated.solvers import LocalProblems
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.coordinator import Coordinator
-from dpcore.interop.flower.envelope import ANSWER, Envelope
+from dpcore.interop.flower.envelope import ANSWER, REFUSAL, Envelope
 from dpcore.interop.flower.member import Member
 from dpcore.secure.client import Client
 from dpcore.secure.messages import Begin
@@ -36,6 +36,15 @@ _NOT_COVERED = (
     "a client whose disk is put back to an earlier state",
 )
 _MOST_ROUNDS = 1 << 40  # more is a lie
+# How far away a model may ask for a minimum: rho * norm, over what a record can do to a gradient.
+# Duals with the noise of many rounds stay far below. The solver looks for the distance from the
+# point asked for, so that it arrives at its tolerance up to here and beyond.
+_FARTHEST = 2.0**32
+_FAILED = "The computation of this client failed; it answers no more in this federation."
+
+
+class _StepError(Exception):
+    """The local minimum was not found."""
 
 
 class ConsensusMember(Member):
@@ -52,12 +61,19 @@ class ConsensusMember(Member):
     refused. Secure aggregation hides single vectors on top of that. How many steps were made, and
     when, is visible.
 
+    The model that the server sends may be anything. What is refused is decided before the data are
+    read, from the model and from what was published. Should a step fail all the same, the client
+    says so, always in the same words, and answers no more: a failure may tell something about the
+    data, but only once.
+
     Cost
     ----
     A local minimum for each step, and five messages for each round.
     """
 
-    def _respond(self, asked: Envelope) -> tuple[bytes, ...]:
+    def _respond(self, asked: Envelope) -> Envelope:
+        if self._get("failed") is not None:
+            raise RefusedError(_FAILED)
         client = Client(
             self.number,
             self.identity,
@@ -71,20 +87,24 @@ class ConsensusMember(Member):
                 raise WireFormatError("The message names two rounds.")
             self._settle(int.from_bytes(committed, "little"))
             if self._get("pending") is None:
-                self._step(self._model(model))
-            return (client.advertise(begin),)
+                try:
+                    self._step(self._model(model))
+                except _StepError:
+                    self.store.put("failed", b"1")
+                    return asked.reply(REFUSAL, _FAILED.encode())
+            return asked.reply(ANSWER, client.advertise(begin))
         [text] = self._parts(asked, 1)
         if asked.round != client.round:
             raise RefusedError("The message belongs to another round.")
         if asked.stage == "share":
-            return (client.share(text),)
+            return asked.reply(ANSWER, client.share(text))
         if asked.stage == "mask":
-            return (client.mask(text, self._change(asked.round)),)
+            return asked.reply(ANSWER, client.mask(text, self._change(asked.round)))
         if asked.stage == "confirm":
             signed = client.confirm(text)
-            return () if signed is None else (signed,)
+            return asked.reply(ANSWER) if signed is None else asked.reply(ANSWER, signed)
         if asked.stage == "unmask":
-            return (client.unmask(text),)
+            return asked.reply(ANSWER, client.unmask(text))
         raise WireFormatError("The message is of a stage that this task does not have.")
 
     def _settle(self, committed: int) -> None:
@@ -100,13 +120,24 @@ class ConsensusMember(Member):
         done = self._count("steps")
         if done >= agreement.rounds:
             raise RefusedError("This client has taken part as often as was agreed.")
-        paid = self.ledger.reserve(plan.event, noise=self.noise)
         n, me = len(agreement.clients), np.array([self.number])
         w, dual = self._vector("w"), self._vector("dual")
-        ahead = terms.relaxation * received + (1 - terms.relaxation) * w
-        found = self._problems.solve(np.array([0]), (ahead - dual)[np.newaxis], terms.rho)
+        with np.errstate(over="ignore", invalid="ignore"):
+            ahead = terms.relaxation * received + (1 - terms.relaxation) * w
+            near = ahead - dual
+            distance = terms.rho * np.linalg.norm(near)
+        if not distance <= _FARTHEST * self._slope:
+            raise RefusedError("The message has a model that is too far away.")
+        paid = self.ledger.reserve(plan.event, noise=self.noise)
+        problems = self._problems
+        try:
+            found = problems.offsets(np.array([0]), near[np.newaxis], terms.rho)
+        except Exception:  # whatever it is, it may depend on the data
+            raise _StepError from None
+        # The noise covers the distance from the point asked for, which is public: added before,
+        # it would round the distance away.
         units = plan.quantize(found, n) + plan.draw(paid, done, me, agreement.dimension)
-        w = plan.dequantize(units)[0]
+        w = near + plan.dequantize(units)[0]
         dual = dual + (w - ahead)
         self.store.put("w", w.tobytes())
         self.store.put("dual", dual.tobytes())
@@ -128,8 +159,12 @@ class ConsensusMember(Member):
         rows = scaled_rows(X, agreement.fit_intercept, terms.row_norm)
         loss = agreement.loss_function
         everything = Devices(np.arange(1), np.arange(len(rows)), np.array([0, len(rows)]))
-        tolerance = TOLERANCE * loss.derivative_bound * terms.row_norm
-        return LocalProblems(rows, y, everything, loss, tolerance)
+        return LocalProblems(rows, y, everything, loss, TOLERANCE * self._slope)
+
+    @property
+    def _slope(self) -> float:
+        """What one record can do to a gradient."""
+        return self.agreement.loss_function.derivative_bound * self.agreement.consensus.row_norm
 
     def _get(self, name: str) -> bytes | None:
         return self.store.get(name) or None

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore.accounting import Privacy
-from dpcore.errors import DPCoreError, WireFormatError
+from dpcore.errors import DPCoreError, RefusedError, WireFormatError
 from dpcore.federated.devices import Devices
-from dpcore.federated.fedsgd import Server, gradient_at
+from dpcore.federated.fedsgd import LARGEST, Server, gradient_at
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.coordinator import Coordinator
-from dpcore.interop.flower.envelope import ANSWER, Envelope
+from dpcore.interop.flower.envelope import ANSWER, REFUSAL, Envelope
 from dpcore.interop.flower.member import Member
 from dpcore.local.reports import Reports
 from dpcore.secure.keys import random_key
@@ -29,6 +29,7 @@ _NOT_COVERED = (
     "a device that takes part again in another federation: losses add up",
     "a client whose disk is put back to an earlier state",
 )
+_FAILED = b"The computation of this client failed; its next devices count as having answered."
 
 
 def _descent(agreement: Agreement) -> Server:
@@ -51,15 +52,17 @@ class DescentMember(Member):
     Privacy
     -------
     `Agreement.epsilon` under local privacy for each device, which answers once in its life, kept by
-    the client's own count. The model that the server sends may be anything. Charged to the ledger
-    before the first answer.
+    the client's own count. Charged to the ledger before the first answer. The model that the server
+    sends may be anything. What is refused is decided from the model, before the data are read.
+    Should a computation fail all the same, the client says so, always in the same words, and the
+    devices that were to answer answer no more.
 
     Cost
     ----
     k * n_bits for each device.
     """
 
-    def _respond(self, asked: Envelope) -> tuple[bytes, ...]:
+    def _respond(self, asked: Envelope) -> Envelope:
         if asked.stage != "gradient":
             raise WireFormatError("The message is of a stage that this task does not have.")
         [theta] = self._parts(asked, 1)
@@ -67,20 +70,25 @@ class DescentMember(Member):
             raise WireFormatError("The round is not newer than the last one.")
         state = _descent(self.agreement)
         state.theta = self._model(theta)
+        if np.abs(state.theta).max() > LARGEST:
+            raise RefusedError("The message has a model that is too far away.")
         X, y, users = self._data()
         devices = Devices.of(len(X), users)
         order = np.random.Generator(np.random.PCG64(self._seed())).permutation(len(devices))
         done = int(self.store.get("devices") or b"0")
         chosen = order[done : done + self.agreement.descent.group_size]
         if not len(chosen):
-            return (b"",)
+            return asked.reply(ANSWER, b"")
         collector = self.agreement.collector
         with self.ledger:
             release = collector.open(self.noise)
-        values = gradient_at(state, devices, chosen, X, y, self.agreement.loss_function)
-        reports = collector.report(release, done, len(chosen), values)
         self.store.put("devices", b"%d" % (done + len(chosen)))
-        return (reports.to_bytes(),)
+        try:
+            values = gradient_at(state, devices, chosen, X, y, self.agreement.loss_function)
+            reports = collector.report(release, done, len(chosen), values).to_bytes()
+        except Exception:  # whatever it is, it may depend on the data
+            return asked.reply(REFUSAL, _FAILED)
+        return asked.reply(ANSWER, reports)
 
     def _seed(self) -> int:
         """Of the order of the devices: an algorithmic choice, the same after a restart."""

@@ -103,13 +103,13 @@ class Member(ABC):
             with self.store.turn():
                 before = self.store.answered(asked.round, asked.stage)
                 if before is None:
-                    answer = asked.reply(ANSWER, *self._respond(asked)).to_bytes()
+                    answer = self._respond(asked).to_bytes()
                     before = Answered(asked.round, asked.stage, name, answer)
                     self.store.record(before)
             if before.question != name:
                 raise RefusedError("This stage was answered before, to another question.")
             return before.answer
-        except (DPCoreError, ArithmeticError) as error:
+        except DPCoreError as error:
             # Messages of dpcore name parameters, never data.
             return asked.reply(REFUSAL, str(error).encode()).to_bytes()
 
@@ -118,8 +118,13 @@ class Member(ABC):
         self.store.close()
 
     @abstractmethod
-    def _respond(self, asked: Envelope) -> tuple[bytes, ...]:
-        """Compute an answer, inside a turn of the store."""
+    def _respond(self, asked: Envelope) -> Envelope:
+        """Compute the reply, inside a turn of the store.
+
+        What is raised undoes the turn, so that the same may be asked again, for nothing: whether
+        it is must not depend on the data together with the question. A failure that could is a
+        reply too: a refusal with one text, kept like an answer, with what it costs.
+        """
 
     def _check(self, asked: Envelope) -> None:
         if asked.kind != QUESTION or asked.number != self.number:
