@@ -176,3 +176,35 @@ def test_gradients_exist_up_to_the_largest_model(loss):
             found = values(np.tile(np.arange(4), (len(devices), 1)))
             assert np.isfinite(found).all()
             assert np.abs(found).max() <= 1
+
+
+@pytest.mark.parametrize("task", ["admm", "fedsgd"])
+def test_data_that_change_are_refused(place, task):
+    asker = Asker(place, task)
+    [(X, y), (_, flipped), (extreme, _)] = neighbours()
+    give(place, 0, X, y)
+    assert asker.kind(0, np.zeros(4))[0] == ANSWER
+    if task == "admm":
+        forget_what_waits(asker.node.member(0).store)
+    for other in ((X, flipped), (extreme, y), (X[:-1], y[:-1]), (X[::-1], y[::-1])):
+        give(place, 0, *other)
+        refused = asker.ask(0, np.zeros(4))
+        assert refused.kind == REFUSAL
+        assert refused.parts == (b"The data of this client have changed since its first answer.",)
+    give(place, 0, X, y)
+    assert asker.kind(0, np.zeros(4))[0] == ANSWER
+
+
+def forget_what_waits(store):
+    """As if the server had said that the vector of the last step is in its total."""
+    with store.turn():
+        store.put("pending", b"")
+
+
+def test_devices_are_part_of_the_data(place):
+    asker = Asker(place, "fedsgd", terms={"user": "who"})
+    X, y = neighbours()[0]
+    names = np.array([f"device {i}" for i in range(60)])
+    for who, kind in ((names, ANSWER), (names[::-1], REFUSAL), (names, ANSWER)):
+        np.savez(place / "0.npz", X=50 + 50 * X, y=y, who=who)
+        assert asker.kind(0, np.zeros(4))[0] == kind

@@ -64,7 +64,8 @@ class ConsensusMember(Member):
     The model that the server sends may be anything. What is refused is decided before the data are
     read, from the model and from what was published. Should a step fail all the same, the client
     says so, always in the same words, and answers no more: a failure may tell something about the
-    data, but only once.
+    data, but only once. That data cannot be read, or have changed since the first step, is visible
+    too: then the client refuses, whatever the model is.
 
     Cost
     ----

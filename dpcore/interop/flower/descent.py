@@ -55,7 +55,9 @@ class DescentMember(Member):
     the client's own count. Charged to the ledger before the first answer. The model that the server
     sends may be anything. What is refused is decided from the model, before the data are read.
     Should a computation fail all the same, the client says so, always in the same words, and the
-    devices that were to answer answer no more.
+    devices that were to answer answer no more. Who has answered is known by position, so the client
+    refuses when its data have changed since the first answer; that they have, or cannot be read, is
+    visible.
 
     Cost
     ----

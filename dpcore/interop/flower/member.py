@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -54,7 +55,7 @@ class Member(ABC):
     `answer` takes the bytes of a question and returns those of the answer. The answer is on disk
     before it is returned. Asked the same again, in this process or after a crash, the client
     returns the same bytes; asked anything else in a stage of a round that it has answered, it
-    refuses.
+    refuses. It answers for one state of its data: what they were at its first answer.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Member(ABC):
         self.store = Store(
             self.folder / "answers.sqlite", agreement.digest + number.to_bytes(8, "little")
         )
-        self._data = data
+        self._source = data
 
     def answer(self, question: bytes) -> bytes:
         """The answer to a question: a refusal if it could expose the data or makes no sense."""
@@ -126,6 +127,17 @@ class Member(ABC):
         reply too: a refusal with one text, kept like an answer, with what it costs.
         """
 
+    def _data(self) -> Data:
+        """The data, inside a turn of the store: those of the first answer, or a refusal."""
+        data = self._source()
+        seal = _seal(data, self.noise.key_for("federation data").export())
+        before = self.store.get("data")
+        if before is None:
+            self.store.put("data", seal)
+        elif not hmac.compare_digest(before, seal):
+            raise RefusedError("The data of this client have changed since its first answer.")
+        return data
+
     def _check(self, asked: Envelope) -> None:
         if asked.kind != QUESTION or asked.number != self.number:
             raise WireFormatError("The message is not a question to this client.")
@@ -150,3 +162,14 @@ class Member(ABC):
         if not np.isfinite(model).all():
             raise WireFormatError("The message has a model that is not finite.")
         return model
+
+
+def _seal(data: Data, key: bytes) -> bytes:
+    """A digest of the arrays; keyed, because an unkeyed one of few possible values is guessed."""
+    state = hmac.new(key, digestmod="sha256")
+    for array in data:
+        if array is None:
+            continue
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        state.update(repr((array.dtype.str, array.shape, len(content))).encode() + content)
+    return state.digest()
