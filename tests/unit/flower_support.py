@@ -18,6 +18,7 @@ from dpcore.interop.flower.member import make_keys
 from dpcore.interop.flower.node import HELLO, Node, client_folder, enrol, make_server
 from dpcore.secure import client as secure_client
 
+NAME = bytes(32)  # of the memory of clients that are to have the same noise
 FEATURES = ("a", "b", "c")
 ADMM = {"epsilon": 16.0, "rounds": 4, "barrier": 4, "max_delay": 3, "patience": 6.0}
 ADMM_TERMS = {"rho": 8.0, "beta": 0.1, "server": "curious"}
@@ -68,6 +69,9 @@ def build(root, task="admm", *, per_node=(2, 2, 2), same_noise=False, terms=None
     for node in range(len(per_node)):
         place = root / f"node-{node}"
         enrol(place, path, {i: root / f"{i}.npz" for i, p in places.items() if p == place})
+        for member in map(Node(place).member, Node(place).numbers if same_noise else ()):
+            with contextlib.closing(member), member.store.turn():
+                member.store.put("name", NAME)
     (root / "server").mkdir()
     (root / "server" / "federation.toml").write_text(path.read_text())
     return Agreement.from_file(path)

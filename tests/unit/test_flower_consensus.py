@@ -11,7 +11,7 @@ if sys.version_info < (3, 11):
 import json
 import os
 
-from flower_support import Accident, World, build, dies, memory_folder, records
+from flower_support import NAME, Accident, World, build, dies, memory_folder, records
 
 from dpcore import Noise
 from dpcore.errors import ProtocolError, RefusedError
@@ -78,7 +78,7 @@ def check_invariants(world):
 def test_rounds_are_those_of_the_learner(place):
     agreement = build(place, same_noise=True, barrier=6, max_delay=1)
     server = World(place, agreement).finish()
-    noise = Noise.from_key(bytes(range(32))).stream("federation", agreement.digest)
+    noise = Noise.from_key(bytes(range(32))).stream("federation", agreement.digest, NAME)
     expected = in_process(agreement, noise, agreement.rounds)
     np.testing.assert_allclose(server.model(), expected, rtol=0, atol=1e-8)
     assert [len(one["participants"]) for one in server.history] == [6] * 4

@@ -17,7 +17,7 @@ from dpcore.federated.losses import LOSSES
 from dpcore.federated.solvers import LocalProblems
 from dpcore.interop.flower import descent
 from dpcore.interop.flower.envelope import ANSWER, QUESTION, REFUSAL, Envelope
-from dpcore.interop.flower.node import Node
+from dpcore.interop.flower.node import Node, client_folder
 from dpcore.secure.server import Server
 
 SIZES = (0.0, 1e3, 1e6, 1e18, 1e100, 1e308)
@@ -208,3 +208,19 @@ def test_devices_are_part_of_the_data(place):
     for who, kind in ((names, ANSWER), (names[::-1], REFUSAL), (names, ANSWER)):
         np.savez(place / "0.npz", X=50 + 50 * X, y=y, who=who)
         assert asker.kind(0, np.zeros(4))[0] == kind
+
+
+@pytest.mark.parametrize("task", ["admm", "fedsgd"])
+def test_a_lost_memory_means_other_noise_and_a_second_charge(place, task):
+    asker = Asker(place, task)
+    folder = client_folder(place / "node-0", 0)
+    first = asker.node.member(0)
+    assert asker.kind(0, np.zeros(4))[0] == ANSWER
+    for name in ("answers.sqlite", "secure.state"):
+        (folder / name).unlink(missing_ok=True)
+    refused = asker.ask(0, np.ones(4))
+    assert refused.kind == REFUSAL
+    assert b"budget" in refused.parts[0]
+    second = asker.node.member(0)
+    assert first.noise.fingerprint("x") != second.noise.fingerprint("x")
+    assert asker.node.member(0).noise.fingerprint("x") == second.noise.fingerprint("x")

@@ -55,7 +55,8 @@ class Member(ABC):
     `answer` takes the bytes of a question and returns those of the answer. The answer is on disk
     before it is returned. Asked the same again, in this process or after a crash, the client
     returns the same bytes; asked anything else in a stage of a round that it has answered, it
-    refuses. It answers for one state of its data: what they were at its first answer.
+    refuses. It answers for one state of its data: what they were at its first answer. A client that
+    lost its memory begins anew, and pays again.
 
     Parameters
     ----------
@@ -87,10 +88,12 @@ class Member(ABC):
         if agreement.clients.get(number) != self.identity.public:
             raise RefusedError("The agreement has another key for this client.")
         key = (self.folder / _NOISE).read_bytes()
-        self.noise = Noise.from_key(key).stream("federation", agreement.digest)
         self.store = Store(
             self.folder / "answers.sqlite", agreement.digest + number.to_bytes(8, "little")
         )
+        # A client that lost its memory, but not its keys, must not use its noise again: it has
+        # other noise, which the ledger counts as another release.
+        self.noise = Noise.from_key(key).stream("federation", agreement.digest, self.store.name)
         self._source = data
 
     def answer(self, question: bytes) -> bytes:

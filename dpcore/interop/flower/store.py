@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ProtocolError, RefusedError
+from dpcore.secure.keys import random_key
 
 __all__ = ["Answered", "Fence", "ReplacedError", "Store"]
 
@@ -47,6 +48,11 @@ class Store:
         An SQLite file, made readable by its owner only.
     owner : bytes
         Whose memory it is; a file of another owner is refused.
+
+    Attributes
+    ----------
+    name : bytes
+        Drawn when the file is made: a memory that was lost does not come back under its name.
     """
 
     def __init__(self, path: Path, owner: bytes) -> None:
@@ -61,8 +67,10 @@ class Store:
                 self._connection.execute(statement)
             if self.get("owner") is None:
                 self.put("owner", owner)
+                self.put("name", random_key())
             if self.get("owner") != owner:
                 raise RefusedError("The stored state is of another party or another agreement.")
+            self.name = self.get("name") or b""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
