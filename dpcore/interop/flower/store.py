@@ -16,6 +16,7 @@ from dpcore.secure.keys import random_key
 __all__ = ["Answered", "Fence", "ReplacedError", "Store"]
 
 _WAIT_SECONDS = 120.0
+_EXTRA = 3  # known since SQLite 3.12
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
@@ -61,7 +62,11 @@ class Store:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_SECONDS)
         # The disk is waited for: an answer that was sent must not be forgotten in a power failure.
-        self._connection.execute("PRAGMA synchronous = FULL")
+        # FULL is not enough. A commit removes the journal, and only EXTRA waits for the folder: a
+        # journal that comes back undoes the commit.
+        self._connection.execute("PRAGMA synchronous = EXTRA")
+        if self._connection.execute("PRAGMA synchronous").fetchone() != (_EXTRA,):
+            raise ProtocolError("The SQLite installed is too old to keep answers safe.")
         with self.turn():
             for statement in _SCHEMA.split(";"):
                 self._connection.execute(statement)
