@@ -35,7 +35,6 @@ _NOT_COVERED = (
     "further records of the same person: losses add up",
     "a client whose disk is put back to an earlier state",
 )
-_MOST_ROUNDS = 1 << 40  # more is a lie
 # How far away a model may ask for a minimum: rho * norm, over what a record can do to a gradient.
 # Duals with the noise of many rounds stay far below. The solver looks for the distance from the
 # point asked for, so that it arrives at its tolerance up to here and beyond.
@@ -213,7 +212,7 @@ class ConsensusServer(Coordinator):
         self._models = [np.array(model) for model in saved.get("models", [])]
         self._committed = {int(i): int(r) for i, r in saved.get("committed", {}).items()}
         self._missed = {int(i): int(k) for i, k in saved.get("missed", {}).items()}
-        self._floor = 0
+        self._ahead: set[int] = set()
         self._secure: Server | None = None
         self._asked: set[int] = set()
         self._since = 0.0
@@ -222,10 +221,23 @@ class ConsensusServer(Coordinator):
     def finished(self) -> bool:
         return self.commits >= self.agreement.rounds
 
-    def introduce(self, number: int, last_round: int) -> None:
-        # A server that lost its memory must not ask for a round again.
-        if last_round < _MOST_ROUNDS:
-            self._floor = max(self._floor, last_round)
+    def introduce(self, number: int, last_round: int) -> bool:
+        """Leaves out clients that know later rounds than this server, which saves each it begins.
+
+        They send changes of what the server's total has no longer. One may lie; where as many as a
+        commit needs say so, or too few are left without them, the server's memory was lost.
+        """
+        if last_round <= self.round:
+            self._ahead.discard(number)
+            return True
+        self._ahead.add(number)
+        left = len(self.agreement.clients) - len(self._ahead)
+        if len(self._ahead) >= LEAST_SURVIVORS or left < LEAST_SURVIVORS:
+            raise ProtocolError(
+                "This folder has lost its state: clients have answered rounds that it does not "
+                "know. Put it back, or begin a new session."
+            )
+        return False
 
     def _advance(self, now: float) -> None:
         if self._secure is None:
@@ -240,7 +252,7 @@ class ConsensusServer(Coordinator):
             self._close(now)
 
     def _begin(self, now: float) -> None:
-        self.round = max(self.round, self._floor) + 1
+        self.round += 1
         self._save(self._state())
         self._secure = Server(self.agreement.secure, self.agreement.clients, self.round)
         self._start_stage(now)

@@ -76,7 +76,7 @@ class Coordinator(ABC):
         ).to_bytes()
 
     def recognise(self, number: int, data: bytes) -> bool:
-        """Whether the answer to `hello` is this client's."""
+        """Whether the answer to `hello` is this client's, and it can take part."""
         try:
             answer = Envelope.from_bytes(data)
         except WireFormatError:
@@ -87,12 +87,11 @@ class Coordinator(ABC):
         text = hello_text(self.agreement, number, self._nonce)
         if public is None or not verify(public, b"hello", text, answer.parts[0]):
             return False
-        self.introduce(number, int.from_bytes(answer.parts[1], "little"))
-        return True
+        return self.introduce(number, int.from_bytes(answer.parts[1], "little"))
 
     @abstractmethod
-    def introduce(self, number: int, last_round: int) -> None:
-        """Take note of the last round that a client has answered in."""
+    def introduce(self, number: int, last_round: int) -> bool:
+        """Whether a client can take part that has answered last in this round."""
 
     # Questions and answers
 

@@ -148,8 +148,9 @@ class DescentServer(Coordinator):
         done = self._model.n_rounds >= self.agreement.rounds
         return done or self._empty >= set(self.agreement.clients)
 
-    def introduce(self, number: int, last_round: int) -> None:
-        """Clients refuse rounds before their last one by themselves."""
+    def introduce(self, number: int, last_round: int) -> bool:
+        """Always: clients refuse rounds before their last one by themselves."""
+        return True
 
     def _advance(self, now: float) -> None:
         if self._since == -math.inf:
