@@ -160,19 +160,18 @@ class _Carrier:
         if message.has_error():
             self._lose(sent)
             return
-        answers = {
-            int(name): data
-            for name, data in message.content[_RECORD].items()
-            if name.isdecimal() and isinstance(data, bytes)
-        }
-        for number, data in answers.items():
-            if sent.is_hello:
-                if self._server.recognise(number, data):
-                    self._node_of[number] = sent.node
-            elif number in sent.numbers:
+        # What a node sends may be anything: only what was asked for is looked up.
+        found = message.content.config_records.get(_RECORD, {})
+        asked = self._server.agreement.clients if sent.is_hello else sent.numbers
+        for number in asked:
+            data = found.get(str(number))
+            if not isinstance(data, bytes):
+                if not sent.is_hello:
+                    self._server.lose(number)
+            elif not sent.is_hello:
                 self._server.accept(number, data)
-        for number in set(sent.numbers) - set(answers):
-            self._server.lose(number)
+            elif self._server.recognise(number, data):
+                self._node_of[number] = sent.node
 
     def _lose(self, sent: _Sent) -> None:
         for number in sent.numbers:
