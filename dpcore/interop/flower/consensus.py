@@ -128,7 +128,8 @@ class ConsensusMember(Member):
             distance = terms.rho * np.linalg.norm(near)
         if not distance <= _FARTHEST * self._slope:
             raise RefusedError("The message has a model that is too far away.")
-        paid = self.ledger.reserve(plan.event, noise=self.noise)
+        with self._charging():
+            paid = self.ledger.reserve(plan.event, noise=self.noise)
         problems = self._problems
         try:
             found = problems.offsets(np.array([0]), near[np.newaxis], terms.rho)

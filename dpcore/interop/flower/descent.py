@@ -82,7 +82,7 @@ class DescentMember(Member):
         if not len(chosen):
             return asked.reply(ANSWER, b"")
         collector = self.agreement.collector
-        with self.ledger:
+        with self._charging(), self.ledger:
             release = collector.open(self.noise)
         self.store.put("devices", b"%d" % (done + len(chosen)))
         try:

@@ -7,7 +7,7 @@ import hmac
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Member(ABC):
         Gives the data when they are needed.
     ledger : Ledger
         The budget of these data.
+    part : str, optional
+        Which part of the ledger's data these are, where it is for those of several clients.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Member(ABC):
         folder: str | Path,
         data: Callable[[], Data],
         ledger: Ledger,
+        part: str | None = None,
     ) -> None:
         self.agreement = agreement
         self.number = number
@@ -95,6 +98,7 @@ class Member(ABC):
         # other noise, which the ledger counts as another release.
         self.noise = Noise.from_key(key).stream("federation", agreement.digest, self.store.name)
         self._source = data
+        self._part = part
 
     def answer(self, question: bytes) -> bytes:
         """The answer to a question: a refusal if it could expose the data or makes no sense."""
@@ -129,6 +133,12 @@ class Member(ABC):
         it is must not depend on the data together with the question. A failure that could is a
         reply too: a refusal with one text, kept like an answer, with what it costs.
         """
+
+    def _charging(self) -> AbstractContextManager[Ledger]:
+        """What is reserved inside concerns the data of this client."""
+        if self._part is None:
+            return nullcontext(self.ledger)
+        return self.ledger.part("file", self._part)
 
     def _data(self) -> Data:
         """The data, inside a turn of the store: those of the first answer, or a refusal."""

@@ -51,7 +51,8 @@ def enrol(
         The clients of this node and their files of data.
     ledger : path, optional
         An existing or new budget for the data of all clients of the node, where it is not one for
-        each client in its folder.
+        each client in its folder. Their files must have no record in common: each is a part of the
+        ledger, known by its path, and only the costliest counts.
     epsilon, delta : float, optional
         The budget of new ledgers; by default what the agreement needs.
 
@@ -133,15 +134,16 @@ class Node:
         """One client."""
         kind = ConsensusMember if self.agreement.task == "admm" else DescentMember
         folder = client_folder(self.folder, number)
-        budget = self._config["ledger"] or folder / "ledger.sqlite"
+        shared, path = self._config["ledger"], self._config["clients"][str(number)]
+        budget = shared or folder / "ledger.sqlite"
         new = {} if Path(budget).exists() else {k: self._config[k] for k in ("epsilon", "delta")}
-        path = self._config["clients"][str(number)]
         return kind(
             self.agreement,
             number,
             folder,
             partial(data.load, path, self.agreement),
             Ledger(budget, durability="power", **new),
+            path if shared else None,
         )
 
     def answer(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
