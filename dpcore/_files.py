@@ -1,15 +1,16 @@
-"""Files that are replaced as a whole."""
+"""Files that are made or replaced as a whole."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replace_bytes", "replacing", "sync"]
+__all__ = ["create_bytes", "replace_bytes", "replacing", "sync"]
 
 
 @contextmanager
@@ -36,6 +37,29 @@ def replace_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Put `content` in place of the file at `path`; see `replacing`."""
     with replacing(path, mode=mode) as file:
         file.write(content)
+
+
+def create_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> bool:
+    """Make a file that is complete from its first moment, unless there is one.
+
+    Of those who try at once exactly one succeeds; returns whether it was this one. `mode` is that
+    of the new file, whatever the umask.
+    """
+    # Made with O_EXCL and mode 600.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(handle, mode)
+            os.fsync(handle)
+        os.link(name, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(name)
+    sync(path.parent)
+    return True
 
 
 def sync(path: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import secrets
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._files import sync
+from dpcore._files import create_bytes
 from dpcore.errors import DPCoreError, RepeatedReleaseError
 from dpcore.noise import Noise
 from dpcore.tables.columns import Nulls
@@ -41,7 +40,10 @@ def load_key(path: Path) -> Noise:
     take the noise off.
     """
     if not path.exists():
-        _create(path)
+        try:
+            create_bytes(path, secrets.token_bytes(_SIZE), mode=0o600)
+        except OSError:
+            raise KeyFileError("The key file cannot be made; name another with --key.") from None
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -57,24 +59,6 @@ def load_key(path: Path) -> Noise:
         return Noise.from_key(os.read(handle, _SIZE))
     finally:
         os.close(handle)
-
-
-def _create(path: Path) -> None:
-    """A complete key, put in place at once, by exactly one of those who try."""
-    try:
-        # Made with O_EXCL and mode 600.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            os.write(handle, secrets.token_bytes(_SIZE))
-            os.fsync(handle)
-            with suppress(FileExistsError):
-                os.link(name, path)
-        finally:
-            os.close(handle)
-            os.unlink(name)
-        sync(path.parent)
-    except OSError:
-        raise KeyFileError("The key file cannot be made; name another with --key.") from None
 
 
 class Seal:

@@ -69,9 +69,9 @@ def build(root, task="admm", *, per_node=(2, 2, 2), same_noise=False, terms=None
     for node in range(len(per_node)):
         place = root / f"node-{node}"
         enrol(place, path, {i: root / f"{i}.npz" for i, p in places.items() if p == place})
-        for member in map(Node(place).member, Node(place).numbers if same_noise else ()):
-            with contextlib.closing(member), member.store.turn():
-                member.store.put("name", NAME)
+        for one in map(Node(place).member, Node(place).numbers if same_noise else ()):
+            with contextlib.closing(one), one.store.turn():
+                one.store.put("name", NAME)
     (root / "server").mkdir()
     (root / "server" / "federation.toml").write_text(path.read_text())
     return Agreement.from_file(path)

@@ -1,5 +1,7 @@
 """The folder of a node: keys, budgets, and what is said when something is wrong with it."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -9,8 +11,11 @@ if sys.version_info < (3, 11):
 
 from flower_support import World, build, memory_folder
 
+from dpcore._files import create_bytes
 from dpcore.accounting import Ledger
-from dpcore.interop.flower.node import enrol
+from dpcore.errors import RefusedError
+from dpcore.interop.flower.member import make_keys
+from dpcore.interop.flower.node import Node, client_folder, enrol
 
 
 @pytest.fixture
@@ -20,9 +25,7 @@ def place():
 
 
 def share_a_ledger(place, files):
-    return enrol(
-        place / "node-0", place / "federation.toml", files, ledger=place / "ledger.sqlite"
-    )
+    return enrol(place / "node-0", place / "federation.toml", files, ledger=place / "ledger.sqlite")
 
 
 @pytest.mark.parametrize("task", ["admm", "fedsgd"])
@@ -43,3 +46,57 @@ def test_a_file_of_two_clients_is_paid_for_twice(place):
     server = World(place, agreement).finish()
     assert set(server.refusals) == {1}
     assert "budget" in server.refusals[1]
+
+
+@pytest.mark.parametrize("name", ["identity.key", "noise.key"])
+def test_a_key_file_that_is_damaged_is_named(place, name):
+    build(place, "fedsgd", per_node=(3,), barrier=3)
+    folder = client_folder(place / "node-0", 0)
+    (folder / name).write_bytes(b"")
+    with pytest.raises(RefusedError, match="key file of this client is damaged"):
+        make_keys(folder)
+    with pytest.raises(RefusedError, match="key file of this client is damaged"):
+        Node(place / "node-0").member(0)
+    (folder / name).unlink()
+    with pytest.raises(RefusedError, match="is missing"):
+        Node(place / "node-0").member(0)
+
+
+def test_a_process_killed_while_it_makes_keys_leaves_whole_ones(place, monkeypatch):
+    """Whatever the disk has done last, the next run finds a key or makes one."""
+    for point in range(6):
+        folder = place / str(point)
+        child = os.fork()
+        if child == 0:
+            left = point
+
+            def around(function):
+                def wrapped(*arguments):
+                    nonlocal left
+                    left -= 1
+                    if left < 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return function(*arguments)
+
+                return wrapped
+
+            with monkeypatch.context() as patch:
+                for call in ("fsync", "link"):
+                    patch.setattr(os, call, around(getattr(os, call)))
+                make_keys(folder)
+            os._exit(0)
+        killed = os.waitpid(child, 0)[1] != 0
+        assert killed
+        first = make_keys(folder)
+        assert make_keys(folder) == first
+        for name in ("identity.key", "noise.key"):
+            assert (folder / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_is_made_once_and_whole(tmp_path):
+    path = tmp_path / "key"
+    assert create_bytes(path, b"first", mode=0o640)
+    assert not create_bytes(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["key"]

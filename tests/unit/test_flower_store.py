@@ -33,9 +33,12 @@ def test_a_commit_waits_for_the_folder(tmp_path):
 
 def can_trace():
     """Whether there is strace, and a sandbox that lets it work."""
-    return which("strace") is not None and not subprocess.run(
-        ["strace", "-o", os.devnull, "true"], capture_output=True, check=False
-    ).returncode
+    return (
+        which("strace") is not None
+        and not subprocess.run(
+            ["strace", "-o", os.devnull, "true"], capture_output=True, check=False
+        ).returncode
+    )
 
 
 @pytest.mark.skipif(not can_trace(), reason="system calls cannot be watched here")

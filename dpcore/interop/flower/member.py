@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._files import create_bytes
 from dpcore.accounting import Ledger
 from dpcore.errors import DPCoreError, RefusedError, WireFormatError
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.envelope import ANSWER, QUESTION, REFUSAL, Envelope
 from dpcore.interop.flower.store import Answered, Store
 from dpcore.noise import Noise
-from dpcore.secure.keys import Identity, random_key
+from dpcore.secure.keys import KEY_BYTES, Identity, random_key
 
 __all__ = ["Data", "Member", "hello_text", "make_keys"]
 
@@ -35,13 +35,20 @@ def make_keys(folder: Path) -> bytes:
     """Create what is missing of a client's keys, readable by its owner; the public signing key."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (_IDENTITY, _NOISE):
-        with suppress(FileExistsError):
-            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(file, "wb") as opened:
-                opened.write(random_key())
-                opened.flush()
-                os.fsync(opened.fileno())
-    return Identity((folder / _IDENTITY).read_bytes()).public
+        if not (folder / name).exists():
+            create_bytes(folder / name, random_key(), mode=0o600)
+    _read_key(folder / _NOISE)
+    return Identity(_read_key(folder / _IDENTITY)).public
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes()
+    except OSError:
+        raise RefusedError("A key file of this client is missing or cannot be read.") from None
+    if len(key) != KEY_BYTES:
+        raise RefusedError("A key file of this client is damaged.")
+    return key
 
 
 def hello_text(agreement: Agreement, number: int, nonce: bytes) -> bytes:
@@ -87,10 +94,10 @@ class Member(ABC):
         self.number = number
         self.folder = Path(folder)
         self.ledger = ledger
-        self.identity = Identity((self.folder / _IDENTITY).read_bytes())
+        self.identity = Identity(_read_key(self.folder / _IDENTITY))
         if agreement.clients.get(number) != self.identity.public:
             raise RefusedError("The agreement has another key for this client.")
-        key = (self.folder / _NOISE).read_bytes()
+        key = _read_key(self.folder / _NOISE)
         self.store = Store(
             self.folder / "answers.sqlite", agreement.digest + number.to_bytes(8, "little")
         )
