@@ -261,6 +261,37 @@ def test_missing_columns_and_strange_files(tmp_path):
         data.load(tmp_path / "none.csv", agreement_for_files())
 
 
+def uneven(path, **changes):
+    columns = {"a": [1.0, 2.0], "b": [0.0, 0.0], "z": ["no", "yes"]} | changes
+    np.savez(path, **columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("d.npz", lambda path: path.write_bytes(b"PK\3\4secret"), "cannot be read"),
+        ("d.npz", lambda path: path.write_bytes(b""), "cannot be read"),
+        ("d.npz", lambda path: uneven(path, b=[0.0]), "same number of rows"),
+        ("d.npz", lambda path: uneven(path, z=["no"]), "same number of rows"),
+        ("d.npz", lambda path: uneven(path, a=np.zeros((2, 2))), "'a' must hold one value"),
+        ("d.npz", lambda path: uneven(path, z=np.zeros((2, 2))), "'z' must hold one value"),
+        ("d.npz", lambda path: uneven(path, a=[None, "secret"]), "cannot be read"),
+        ("d.npz", lambda path: uneven(path, a=[], b=[], z=[]), "at least one"),
+        ("d.csv", lambda path: path.write_text("a,b,z\n" + "7" * 200_000), "cannot be read"),
+        ("d.csv", lambda path: path.write_bytes(b"a,b,z\n\xff\xfe,1,no"), "cannot be read"),
+        ("d.csv", lambda path: path.write_text("a,b,z\n1,2"), "'z' must hold the classes"),
+        ("d.parquet", lambda path: path.write_bytes(b"PAR1secret"), "cannot be read"),
+        ("d.npz", lambda path: path.mkdir(), "cannot be read"),
+    ],
+)
+def test_whatever_is_wrong_with_a_file_one_error_says_so(tmp_path, name, make, message):
+    make(tmp_path / name)
+    with pytest.raises(DataError, match=message) as caught:
+        data.load(tmp_path / name, agreement_for_files())
+    assert "secret" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
 def test_devices_of_several_records(tmp_path):
     np.savez(tmp_path / "d.npz", a=[1, 2, 3], b=[0, 0, 0], z=[1, 0, 1], who=["x", "y", "x"])
     terms = agreement_for_files(task="fedsgd", classes=[0, 1], fedsgd={"user": "who"})

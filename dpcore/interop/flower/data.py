@@ -25,30 +25,41 @@ def load(path: str | Path, agreement: Agreement) -> Data:
     Raises
     ------
     DataError
-        Where a column is missing, or has something else than finite numbers or the classes agreed.
-        That it raised is visible to whoever sees the federation.
+        Whatever is wrong: the file cannot be read, a column is missing, or has something else than
+        finite numbers or the classes agreed. That it raised is visible to whoever sees the
+        federation.
     """
+    try:
+        return _load(Path(path), agreement)
+    except DataError:
+        raise
+    except ImportError:
+        raise DataError("A file named .parquet needs the package pyarrow.") from None
+    except Exception:  # of many packages, with texts that may quote the data
+        raise DataError("The file of the data cannot be read.") from None
+
+
+def _load(source: Path, agreement: Agreement) -> Data:
     user = agreement.descent.user if agreement.task == "fedsgd" else None
     wanted = [*agreement.features, agreement.label, *([user] if user else [])]
-    source = Path(path)
     readers = {".npz": _from_npz, ".csv": _from_csv, ".parquet": _from_parquet}
     if source.suffix not in readers:
         raise DataError("The data must be in a file named .npz, .csv or .parquet.")
-    try:
-        columns = readers[source.suffix](source, wanted, agreement)
-    except (OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError("The file of the data cannot be read.") from None
+    found = readers[source.suffix](source, wanted, agreement)
+    columns = {name: np.asarray(found[name]) for name in wanted}
+    for name, column in columns.items():
+        if column.ndim != 1:
+            raise DataError(f"The column '{name}' must hold one value for each row.")
+    if len({len(column) for column in columns.values()}) != 1 or not len(columns[agreement.label]):
+        raise DataError("The columns of the data must have the same number of rows, at least one.")
     X = np.column_stack([_numbers(columns[name], name) for name in agreement.features])
     y = _target(columns[agreement.label], agreement)
-    if not len(X) or len(y) != len(X):
-        raise DataError("The columns of the data must have the same number of rows, at least one.")
-    return agreement.scale(X), y, np.asarray(columns[user]) if user else None
+    return agreement.scale(X), y, columns[user] if user else None
 
 
 def _from_npz(path: Path, wanted: Sequence[str], agreement: Agreement) -> Mapping[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
+    # Opened here: np.load leaves a damaged file open.
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         found = {name: file[name] for name in file.files}
     if "X" in found and "X" not in wanted:
         matrix = found.pop("X")
@@ -82,9 +93,9 @@ def _complete(found: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, A
     return found
 
 
-def _numbers(column: Any, name: str) -> npt.NDArray[np.float64]:
+def _numbers(column: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
     try:
-        values = np.asarray(column).astype(np.float64)
+        values = column.astype(np.float64)
     except (TypeError, ValueError):
         raise DataError(f"The column '{name}' must hold numbers only.") from None
     if not np.isfinite(values).all():
@@ -92,13 +103,11 @@ def _numbers(column: Any, name: str) -> npt.NDArray[np.float64]:
     return values
 
 
-def _target(column: Any, agreement: Agreement) -> npt.NDArray[np.float64]:
+def _target(column: npt.NDArray[Any], agreement: Agreement) -> npt.NDArray[np.float64]:
     if not agreement.classes:
         return _numbers(column, agreement.label)
-    values = np.asarray(column)
     first, second = sorted(agreement.classes)
-    if not isinstance(second, str):
-        values = _numbers(values, agreement.label)
+    values = column if isinstance(second, str) else _numbers(column, agreement.label)
     is_second = values == second
     if not (is_second | (values == first)).all():
         raise DataError(f"The column '{agreement.label}' must hold the classes agreed only.")
