@@ -14,8 +14,10 @@ from flower_support import World, build, memory_folder
 from dpcore._files import create_bytes
 from dpcore.accounting import Ledger
 from dpcore.errors import RefusedError
+from dpcore.interop.flower import data
+from dpcore.interop.flower.envelope import ANSWER, REFUSAL, Envelope
 from dpcore.interop.flower.member import make_keys
-from dpcore.interop.flower.node import Node, client_folder, enrol
+from dpcore.interop.flower.node import HELLO, Node, client_folder, enrol
 
 
 @pytest.fixture
@@ -100,3 +102,52 @@ def test_a_file_is_made_once_and_whole(tmp_path):
     assert path.read_bytes() == b"first"
     assert path.stat().st_mode & 0o777 == 0o640
     assert [one.name for one in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_client_that_fails_says_one_thing_and_its_log_another(place, capsys, monkeypatch):
+    world = World(place, build(place, "fedsgd", per_node=(3,), barrier=3, rounds=1))
+    node = Node(place / "node-0")
+    world.turn()
+    questions = world.take(world.nodes[0])
+    (client_folder(place / "node-0", 0) / "noise.key").write_bytes(b"short")
+
+    def fail(*arguments):
+        raise ZeroDivisionError("7.25")
+
+    monkeypatch.setattr(data, "load", fail)
+    answers = {name: Envelope.from_bytes(text) for name, text in node.answer(questions).items()}
+    fixed = (b"This client cannot answer; the log of its node says why.",)
+    assert {name: one.parts for name, one in answers.items()} == dict.fromkeys("012", fixed)
+    assert {one.kind for one in answers.values()} == {REFUSAL}
+    log = capsys.readouterr().err
+    assert "client 0: A key file of this client is damaged." in log
+    assert "client 1: ZeroDivisionError\n" in log
+    assert "7.25" not in log
+    hello = node.answer({HELLO: world.server.hello(0)})
+    assert [Envelope.from_bytes(hello[name]).kind for name in "012"] == [REFUSAL, ANSWER, ANSWER]
+    assert not world.server.recognise(0, hello["0"])
+    assert world.server.refusals[0] == fixed[0].decode()
+
+
+def test_questions_that_make_no_sense_are_met_with_silence(place):
+    build(place, "fedsgd", per_node=(3,), barrier=3)
+    node = Node(place / "node-0")
+    assert node.answer({HELLO: b"x", "0": b"x"}) == {}
+    assert node.answer({"7": b"x", "9" * 5000: b"x", "0": b""}) == {}
+
+
+def test_the_status_says_who_refuses(place):
+    world = World(place, build(place, per_node=(4,), barrier=4, rounds=1))
+    assert world.server.status() == "round 0, 0 of 1 done; present: nobody"
+    path = client_folder(place / "node-0", 3) / "ledger.sqlite"
+    path.unlink()
+    Ledger(path, epsilon=1.0, delta=1e-6)
+    world.turn()
+    world.deliver(world.nodes[0])
+    expected = "round 1, 0 of 1 done; present: 0 1 2 3; client 3 refuses: The release does not fit"
+    assert world.server.status().startswith(expected)
+    noise = Envelope(REFUSAL, "advertise", 3, 1, bytes(32), (b"a\n\x1b[31mb" + b"x" * 900,))
+    world.server.accept(3, noise.to_bytes())
+    assert "\n" not in world.server.status()
+    assert "\x1b" not in world.server.status()
+    assert len(world.server.status()) < 300

@@ -12,7 +12,7 @@ if sys.version_info < (3, 11):
 from flower_support import build, memory_folder
 
 from dpcore.interop.flower.node import Node, make_server
-from dpcore.interop.flower.transport import _Carrier
+from dpcore.interop.flower.transport import STATUS, _Carrier, drive
 
 flwr = pytest.importorskip("flwr.app")
 
@@ -109,3 +109,19 @@ def test_what_is_no_answer_is_lost(place, what):
             break
     assert server.finished
     assert {number for number, _ in server.history[0]["reports"]} == {0, 1}
+
+
+def test_the_status_is_in_a_file(place):
+    agreement = build(place, "fedsgd", per_node=(2,), barrier=2, rounds=2)
+    server, node = make_server(agreement, place / "server"), Node(place / "node-0")
+    path = place / "server" / STATUS
+    seen = []
+
+    def answer(questions):
+        seen.append(path.read_text() if path.exists() else "")
+        return record(node.answer(questions))
+
+    drive(Grid({1: answer}), server, status=path)
+    assert seen[0] == ""
+    assert seen[-1] == "round 2, 1 of 2 done; present: 0 1\n"
+    assert path.read_text() == "round 3, 2 of 2 done; present: 0 1\n"

@@ -232,6 +232,7 @@ class ConsensusServer(Coordinator):
             self._ahead.discard(number)
             return True
         self._ahead.add(number)
+        self.refusals[number] = "It has answered rounds that this server does not know."
         left = len(self.agreement.clients) - len(self._ahead)
         if len(self._ahead) >= LEAST_SURVIVORS or left < LEAST_SURVIVORS:
             raise ProtocolError(

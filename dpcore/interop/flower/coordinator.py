@@ -23,6 +23,7 @@ from dpcore.secure.keys import verify
 __all__ = ["Coordinator"]
 
 _RESULT = "model.json"
+_LONGEST = 200  # characters of a refusal that are kept
 
 
 class Coordinator(ABC):
@@ -48,7 +49,7 @@ class Coordinator(ABC):
     aborted : int
         Rounds that came to nothing, in this process.
     refusals : dict of int to str
-        What clients said last when they refused.
+        What clients said that refused, and have not answered since.
     """
 
     def __init__(self, agreement: Agreement, folder: str | Path) -> None:
@@ -81,6 +82,8 @@ class Coordinator(ABC):
             answer = Envelope.from_bytes(data)
         except WireFormatError:
             return False
+        if answer.kind == REFUSAL and number in self.agreement.clients:
+            self._note(number, answer)
         if answer.kind != ANSWER or answer.stage != "hello" or len(answer.parts) != 2:
             return False
         public = self.agreement.clients.get(number)
@@ -106,9 +109,16 @@ class Coordinator(ABC):
         except WireFormatError:
             return
         if answer.kind == REFUSAL:
-            self.refusals[number] = b" ".join(answer.parts).decode(errors="replace")
+            self._note(number, answer)
+        elif answer.kind == ANSWER:
+            self.refusals.pop(number, None)
         if answer.agreement == self.agreement.digest and answer.number == number:
             self._take(number, answer)
+
+    def _note(self, number: int, refusal: Envelope) -> None:
+        """Keep what a client says, which may be anything, as one short line."""
+        text = b" ".join(refusal.parts)[: 4 * _LONGEST].decode(errors="replace")
+        self.refusals[number] = "".join(filter(str.isprintable, text))[:_LONGEST]
 
     def lose(self, number: int) -> None:
         """The question to this client did not reach it, or it died over it."""
@@ -144,6 +154,16 @@ class Coordinator(ABC):
         ).to_bytes()
 
     round: int
+    commits: int
+
+    def status(self) -> str:
+        """How far it is, who can be reached and who refuses, in one line of public things."""
+        parts = [
+            f"round {self.round}, {self.commits} of {self.agreement.rounds} done",
+            f"present: {' '.join(map(str, sorted(self.present))) or 'nobody'}",
+            *(f"client {number} refuses: {text}" for number, text in sorted(self.refusals.items())),
+        ]
+        return "; ".join(parts)
 
     # Memory
 

@@ -144,6 +144,10 @@ class DescentServer(Coordinator):
         return self._model.n_rounds + 1
 
     @property
+    def commits(self) -> int:  # type: ignore[override]
+        return self._model.n_rounds
+
+    @property
     def finished(self) -> bool:
         done = self._model.n_rounds >= self.agreement.rounds
         return done or self._empty >= set(self.agreement.clients)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dpcore._files import replace_bytes
 from dpcore.accounting import Ledger
-from dpcore.errors import DPCoreError, ParameterError, RefusedError
+from dpcore.errors import DPCoreError, ParameterError, RefusedError, WireFormatError
 from dpcore.interop.flower import data
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.consensus import ConsensusMember, ConsensusServer
 from dpcore.interop.flower.coordinator import Coordinator
 from dpcore.interop.flower.descent import DescentMember, DescentServer
-from dpcore.interop.flower.envelope import Envelope
+from dpcore.interop.flower.envelope import REFUSAL, Envelope
 from dpcore.interop.flower.member import Member, make_keys
 
-__all__ = ["HELLO", "Node", "client_folder", "enrol", "make_server"]
+__all__ = ["HELLO", "Node", "client_folder", "enrol", "log_failure", "make_server"]
 
 HELLO = "hello"
 _CONFIG = "node.json"
 _AGREEMENT = "federation.toml"
+_CANNOT = b"This client cannot answer; the log of its node says why."
 
 
 def client_folder(folder: str | Path, number: int) -> Path:
@@ -147,21 +150,40 @@ class Node:
         )
 
     def answer(self, questions: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Answers of the clients that were asked; ``{"hello": nonce}`` asks all of them."""
-        if HELLO in questions:
-            asked = Envelope.from_bytes(questions[HELLO])
-            questions = {
-                str(number): Envelope(
-                    asked.kind, asked.stage, number, asked.round, asked.agreement, asked.parts
-                ).to_bytes()
-                for number in self.numbers
-            }
+        """Answers of the clients that were asked; ``{"hello": nonce}`` asks all of them.
+
+        What makes no sense is answered with silence. Refusals are written to the standard error.
+        """
         found = {}
-        for name, question in questions.items():
-            if name.isdecimal() and int(name) in self.numbers:
-                try:
-                    with closing(self.member(int(name))) as member:
-                        found[name] = member.answer(question)
-                except DPCoreError:  # not for this client, or not its folder: silence
-                    continue
+        for number in self.numbers:
+            name = HELLO if HELLO in questions else str(number)
+            if name not in questions:
+                continue
+            try:
+                asked = Envelope.from_bytes(questions[name])
+            except WireFormatError:
+                continue
+            if name == HELLO:
+                asked = replace(asked, number=number)
+            found[str(number)] = self._answer(number, asked).to_bytes()
         return found
+
+    def _answer(self, number: int, asked: Envelope) -> Envelope:
+        try:
+            with closing(self.member(number)) as member:
+                reply = Envelope.from_bytes(member.answer(asked.to_bytes()))
+        except Exception as error:  # its text is for this machine: the reply has one text
+            log_failure(f"client {number}", error)
+            return asked.reply(REFUSAL, _CANNOT)
+        if reply.kind == REFUSAL:
+            _log(f"client {number} refuses: {reply.parts[0].decode()}")
+        return reply
+
+
+def log_failure(who: str, error: Exception) -> None:
+    """Say on the standard error what went wrong; texts of other packages may quote the data."""
+    _log(f"{who}: {error if isinstance(error, DPCoreError) else type(error).__name__}")
+
+
+def _log(text: str) -> None:
+    print(f"dpcore: {text}", file=sys.stderr, flush=True)

@@ -16,16 +16,17 @@ from dpcore._files import replace_bytes
 from dpcore.errors import ParameterError
 from dpcore.interop.flower.agreement import Agreement
 from dpcore.interop.flower.coordinator import Coordinator
-from dpcore.interop.flower.node import HELLO, Node, make_server
+from dpcore.interop.flower.node import HELLO, Node, log_failure, make_server
 from dpcore.interop.flower.store import ReplacedError
 
-__all__ = ["FOLDER", "RUN", "client_app", "drive", "failure_file", "server_app"]
+__all__ = ["FOLDER", "RUN", "STATUS", "client_app", "drive", "failure_file", "server_app"]
 
 # In the environment of the server's process: its folder, and a name of this start of it.
 FOLDER = "DPCORE_FEDERATION"
 RUN = "DPCORE_FEDERATION_RUN"
 NODE_FOLDER = "dpcore-folder"  # in the configuration of a node
 PULSE = "pulse"
+STATUS = "status.txt"  # in the server's folder: a line that says how far it is
 
 _RECORD = "dpcore"
 _POLL = 0.2
@@ -50,8 +51,12 @@ def client_app() -> Any:
 
     @app.query()
     def answer(message: Message, context: Context) -> Message:
-        questions = dict(message.content[_RECORD])
-        answers = Node(str(context.node_config[NODE_FOLDER])).answer(questions)
+        answers: dict[str, bytes] = {}
+        try:
+            questions = dict(message.content[_RECORD])
+            answers = Node(str(context.node_config[NODE_FOLDER])).answer(questions)
+        except Exception as error:  # Flower would send its text to the server
+            log_failure("this node cannot answer", error)
         return Message(RecordDict({_RECORD: ConfigRecord(answers)}), reply_to=message)
 
     return app
@@ -72,7 +77,7 @@ def server_app() -> Any:
         place = Path(folder)
         try:
             server = make_server(Agreement.from_file(place / "federation.toml"), place)
-            drive(grid, server, pulse=place / PULSE)
+            drive(grid, server, pulse=place / PULSE, status=place / STATUS)
             server.write_result()
         except ReplacedError:
             return
@@ -91,7 +96,9 @@ class _Sent:
     is_hello: bool
 
 
-def drive(grid: Any, server: Coordinator, *, pulse: Path | None = None) -> None:
+def drive(
+    grid: Any, server: Coordinator, *, pulse: Path | None = None, status: Path | None = None
+) -> None:
     """Carry questions and answers until the server is finished.
 
     Parameters
@@ -101,12 +108,18 @@ def drive(grid: Any, server: Coordinator, *, pulse: Path | None = None) -> None:
     pulse : path, optional
         A file with the number of this process, touched in every turn: whoever started this sees
         that it lives.
+    status : path, optional
+        A file that has the server's status, replaced when that changes.
     """
     carrier = _Carrier(grid, server)
     if pulse is not None:
         pulse.write_text(str(os.getpid()))
+    said = ""
     while not server.finished:
         carrier.turn(time.monotonic())
+        if status is not None and server.status() != said:
+            said = server.status()
+            replace_bytes(status, f"{said}\n".encode())
         if pulse is not None:
             pulse.touch()
         time.sleep(_POLL)
