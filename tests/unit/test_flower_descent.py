@@ -205,6 +205,22 @@ def test_a_late_answer_counts_once(place):
     assert world.server.history[1]["devices"] == 120 + 40
 
 
+def test_reports_survive_the_server_that_took_them(place):
+    world = World(place, build(place, "fedsgd", barrier=6, rounds=1))
+    world.turn()
+    for node in world.nodes[:2]:
+        world.deliver(node)
+    assert len(world.server.answered) == 4
+    world.restart()
+    for node in world.nodes[:2]:  # they are not needed any more
+        world.alive[node] = False
+    world.finish()
+    assert world.server.history[0]["devices"] == 120
+    assert len(world.server.history[0]["reports"]) == 6
+    world.alive = dict.fromkeys(world.nodes, True)
+    np.testing.assert_allclose(world.server.model(), replay(world), rtol=1e-12)
+
+
 # Files of clients
 
 

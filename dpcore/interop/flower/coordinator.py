@@ -66,6 +66,7 @@ class Coordinator(ABC):
         self.history: list[dict[str, Any]] = []
         self.aborted = 0
         self.refusals: dict[int, str] = {}
+        self._saved_history = 0
         self._seen: set[int] = set()
 
     # Who is who
@@ -171,13 +172,16 @@ class Coordinator(ABC):
         with self._store.turn():
             saved = json.loads(self._store.get("checkpoint") or b"{}")
             self.history = json.loads(self._store.get("history") or b"[]")
+        self._saved_history = len(self.history)
         return dict(saved)
 
     def _save(self, state: dict[str, Any]) -> None:
         with self._store.turn():
             self._fence.check()
             self._store.put("checkpoint", json.dumps(state).encode())
-            self._store.put("history", json.dumps(self.history).encode())
+            if len(self.history) != self._saved_history:
+                self._store.put("history", json.dumps(self.history).encode())
+        self._saved_history = len(self.history)
 
     # Result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +105,9 @@ class DescentMember(Member):
 class DescentServer(Coordinator):
     """The server of LDP-FedSGD; parameters and use as for `Coordinator`.
 
-    Each step is on disk before the new model leaves, and a round is asked for with the same bytes
-    until it is over: a client that has answered answers a restarted server with the same reports.
+    Each step is on disk before the new model leaves, and so are reports before they count: a server
+    that is started again has them, as devices report once. A round is asked for with the same bytes
+    until it is over.
 
     Privacy
     -------
@@ -115,7 +117,7 @@ class DescentServer(Coordinator):
     Cost
     ----
     A question to each client and one pass over the reports in a round. The state, of size
-    O(dimension + clients), and the history are written to the disk in each.
+    O(dimension + clients), is written to the disk for each answer, and the history in each round.
     """
 
     def __init__(self, agreement: Agreement, folder: str | Path) -> None:
@@ -131,8 +133,10 @@ class DescentServer(Coordinator):
         self._empty = set(saved.get("empty", []))
         self._asked: set[int] = set()
         self._since = -math.inf
-        self._tally, self._devices = self._nothing(), 0
-        self._inside: list[tuple[int, int]] = []
+        self._tally = np.array(saved.get("tally", self._nothing()), np.int64)
+        self._devices = int(saved.get("devices", 0))
+        self._inside = [(int(i), int(r)) for i, r in saved.get("inside", [])]
+        self.answered = {number for number, asked in self._inside if asked == self.round}
 
     def _nothing(self) -> npt.NDArray[np.int64]:
         numeric = self.agreement.collector.numeric
@@ -160,7 +164,7 @@ class DescentServer(Coordinator):
         if self._since == -math.inf:
             self._since = now
         theta = self._model.theta.astype("<f8").tobytes()
-        for number in sorted(self.present - self._asked - self._empty):
+        for number in sorted(self.present - self._asked - self.answered - self._empty):
             self._ask(number, "gradient", theta)
             self._asked.add(number)
         able = (self.present | self._unseen) - self._empty
@@ -189,17 +193,21 @@ class DescentServer(Coordinator):
             }
         )
         self._tally, self._devices, self._inside = self._nothing(), 0, []
-        self._save(
-            {
-                "theta": self._model.theta.tolist(),
-                "average": self._model.average.tolist(),
-                "rounds": self._model.n_rounds,
-                "weight": self._model.weight,
-                "counted": self._counted,
-                "empty": sorted(self._empty),
-            }
-        )
+        self._save(self._state())
         self._begin(now)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "theta": self._model.theta.tolist(),
+            "average": self._model.average.tolist(),
+            "rounds": self._model.n_rounds,
+            "weight": self._model.weight,
+            "counted": self._counted,
+            "empty": sorted(self._empty),
+            "tally": self._tally.tolist(),
+            "devices": self._devices,
+            "inside": self._inside,
+        }
 
     def _take(self, number: int, answer: Envelope) -> None:
         oldest = self.round - self.agreement.max_delay
@@ -226,6 +234,7 @@ class DescentServer(Coordinator):
         self._devices += len(reports)
         self._counted[number] = answer.round
         self._inside.append((number, answer.round))
+        self._save(self._state())
         if answer.round == self.round:
             self.answered.add(number)
 
