@@ -1,9 +1,9 @@
 """Releases on tensors equal those on arrays, traced or not; private steps do what they promise."""
 
 import copy
+import hashlib
 import io
 import itertools
-import hashlib
 import math
 import pickle
 
