@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +13,7 @@ from typing import Any, Protocol
 from dpcore.noise import Noise
 from dpcore_ext.rng import Key
 
-__all__ = ["Activation", "ledger_in_force", "open_release", "prepay"]
+__all__ = ["Activation", "ledger_in_force", "open_release", "paid_elsewhere", "prepay"]
 
 
 # Processes that are started inside of ``with ledger:`` and import dpcore anew find it by these.
@@ -33,6 +35,7 @@ class _Charging(Protocol):
 _lock = threading.Lock()
 _active: list[_Charging] = []
 _before: dict[str, str | None] = {}
+_exempt = threading.local()
 
 
 class Activation:
@@ -70,11 +73,24 @@ def _tell_children() -> None:
 
 def ledger_in_force() -> Any:
     """The innermost ledger in force, or None."""
+    if getattr(_exempt, "active", False):
+        return None
     with _lock:
         if _active:
             return _active[-1]
     path = os.environ.get(PATH)
     return _inherited(path, os.environ.get(DURABILITY, "process")) if path else None
+
+
+@contextmanager
+def paid_elsewhere() -> Iterator[None]:
+    """Releases of this thread inside were charged by whoever sent the work here."""
+    before = getattr(_exempt, "active", False)
+    _exempt.active = True
+    try:
+        yield
+    finally:
+        _exempt.active = before
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from dpcore._charge import paid_elsewhere
 from dpcore._parallel import one_thread
 from dpcore._release import check_portable
 from dpcore.errors import ParameterError
@@ -78,7 +79,7 @@ def _load(pickled: bytes) -> Any:
 def call(sealed: Sealed) -> Any:
     """What a function, the shared part, makes of the private part, on one thread."""
     function: Callable[[Any], Any] = sealed.shared
-    with one_thread():
+    with one_thread(), paid_elsewhere():
         return function(sealed.private)
 
 
