@@ -11,6 +11,7 @@ if sys.version_info < (3, 11):
 import json
 import os
 import shutil
+import signal
 
 from flower_support import NAME, Accident, World, build, dies, memory_folder, records
 
@@ -316,13 +317,17 @@ def test_killed_at_every_point_of_a_step(place, monkeypatch, other):
         again = question(world, 0, model=np.ones(4)) if other else first
         child = os.fork()
         if child == 0:
-            with monkeypatch.context() as patch:
-                accident = Accident().install(patch)
+            try:
+                signal.alarm(600)
+                accident = Accident().install(monkeypatch)
                 accident.left, accident.by_signal = points, True
                 reply = Node(root / "node-0").answer({"0": first})["0"]
                 (root / "sent").write_bytes(reply)
                 os._exit(0)
+            finally:
+                os._exit(1)  # an error must not go on with the tests of the parent
         status = os.waitpid(child, 0)[1]
+        assert status in (0, signal.SIGKILL)
         survived = status == 0
         node = Node(root / "node-0")
         stored = [one.answer for one in node.member(0).store.answers]

@@ -9,6 +9,7 @@ if sys.version_info < (3, 11):
     pytest.skip("the extra 'flower' needs Python 3.11", allow_module_level=True)
 
 import os
+import signal
 from dataclasses import replace
 
 from flower_support import Accident, World, build, dies, memory_folder, records
@@ -169,12 +170,17 @@ def test_killed_at_every_point_of_an_answer(place, monkeypatch):
         agreement = build(root, "fedsgd", per_node=(1,), barrier=1)
         child = os.fork()
         if child == 0:
-            with monkeypatch.context() as patch:
-                accident = Accident().install(patch)
+            try:
+                signal.alarm(600)
+                accident = Accident().install(monkeypatch)
                 accident.left, accident.by_signal = points, True
                 Node(root / "node-0").answer({"0": gradient(agreement, 0, 1)})
                 os._exit(0)
-        survived = os.waitpid(child, 0)[1] == 0
+            finally:
+                os._exit(1)  # an error must not go on with the tests of the parent
+        status = os.waitpid(child, 0)[1]
+        assert status in (0, signal.SIGKILL)
+        survived = status == 0
         node = Node(root / "node-0")
         stored = [one.answer for one in node.member(0).store.answers]
         again = node.answer({"0": gradient(agreement, 0, 1, np.ones(4))})["0"]
