@@ -294,6 +294,8 @@ def test_a_reader_that_goes_away_is_no_crash(folder):
 
 def test_an_estimate_prints_a_table_with_intervals(folder, capsys):
     data = table(200_000)
+    Path("in.parquet.dpcore-key").write_bytes(bytes(range(32)))
+    Path("in.parquet.dpcore-key").chmod(0o600)
     write(data, "in.parquet")
     privatize("in.parquet", "out.parquet", schema="mixed.toml")
     capsys.readouterr()
