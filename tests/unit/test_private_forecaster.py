@@ -1,6 +1,5 @@
 """The learner: forecasts, causality through neighbours, gate, checkpoints after a kill, privacy."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -268,12 +267,20 @@ def test_wrong_data_are_refused_without_their_values(speed):
 
 KILLED = {"n_epochs": 4, "stride": 2, "patience": 3}
 PROGRAM = """
-import sys
+import os, signal, sys
 import torch
 from dpcore.data import traffic
 from dpcore.learners import PrivateForecaster
 from dpcore.series import Bins
 torch.set_num_threads(1)
+class Killing:
+    def write(self, text):
+        sys.__stderr__.write(text)
+        if text.startswith("exchange [##"):  # the second epoch
+            os.kill(os.getpid(), signal.SIGKILL)
+    def flush(self):
+        sys.__stderr__.flush()
+sys.stderr = Killing()
 speed = traffic(n_nodes=5, days=6, seed=1, missing=0.01).series[:, :, 0]
 fitted = PrivateForecaster(
     Bins.relative(80.0, 10), checkpoint=sys.argv[1], progress=True, **KILLED
@@ -284,17 +291,10 @@ fitted = PrivateForecaster(
 def test_a_killed_fit_goes_on_as_if_it_had_not_stopped(tmp_path, speed, capsys):
     path = tmp_path / "killed.pt"
     program = PROGRAM.replace("**KILLED", f"**{KILLED}")
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, path], stderr=subprocess.PIPE, text=True
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], stderr=subprocess.PIPE, text=True, check=False
     )
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if line.startswith("exchange"):
-            os.kill(process.pid, signal.SIGKILL)
-            break
-    process.stderr.close()
-    assert process.wait() == -signal.SIGKILL, lines
+    assert done.returncode == -signal.SIGKILL, done.stderr
     left = torch.load(path, weights_only=True)
     # The same release without the training: what an undisturbed run would have come to.
     torch.save({**left, "models": {}}, tmp_path / "straight.pt")
