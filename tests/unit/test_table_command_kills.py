@@ -4,13 +4,12 @@ import os
 import signal
 import stat
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from table_commands_support import (
-    COMMAND,
     noise,
     privatize,
     read,
@@ -32,20 +31,34 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start(*arguments):
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE)
+# The command, which sends itself a signal once it has done a number of rows.
+PROGRAM = """
+import os, signal, sys
+from dpcore.cli import main
+from dpcore.commands._progress import Meter
+
+number, rows, *arguments = sys.argv[1:]
+count = Meter.__call__
+
+def count_and_signal(self, done, total):
+    count(self, done, total)
+    if self.rows >= int(rows):
+        Meter.__call__ = count
+        os.kill(os.getpid(), int(number))
+
+Meter.__call__ = count_and_signal
+signal.alarm(900)
+raise SystemExit(main(arguments))
+"""
 
 
-def kill_when(process, condition):
-    """SIGKILL as soon as the condition holds; it must do so while the process runs."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
+def start(number, rows, *arguments):
+    """The command, once the signal has killed or stopped it."""
+    given = map(str, [int(number), rows, *arguments])
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *given], stderr=subprocess.PIPE)
+    ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    assert ended.si_status == number, process.communicate()[1]
+    return process
 
 
 def test_a_killed_file_comes_out_as_if_nothing_had_happened(folder):
@@ -53,8 +66,8 @@ def test_a_killed_file_comes_out_as_if_nothing_had_happened(folder):
     options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
     options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
     part = Path(".out.parquet.part")
-    process = start(*options, "-o", "out.parquet")
-    kill_when(process, lambda: part.exists() and part.stat().st_size > 100_000)
+    start(signal.SIGKILL, 4_000_000, *options, "-o", "out.parquet").communicate()
+    assert part.stat().st_size > 100_000
     assert not Path("out.parquet").exists()
     assert stat.S_IMODE(part.stat().st_mode) == 0o600
     secret = Path("in.parquet.dpcore-key").read_bytes()
@@ -75,10 +88,9 @@ def test_a_killed_folder_goes_on_where_it_was(folder):
         write_big(f"in/{i}.parquet", 3_000_000, seed=i)
     options = ["privatize", "in", "--schema", "one.toml", "--epsilon", 2]
     options += ["--ledger", "ledger.sqlite", "--budget", 2.5]
-    process = start(*options, "-o", "out")
-    kill_when(process, lambda: Path("out/1.parquet").exists())
+    start(signal.SIGKILL, 7_000_000, *options, "-o", "out").communicate()
     finished = {p.name: p.stat() for p in Path("out").glob("*.parquet")}
-    assert 2 <= len(finished) < 6
+    assert sorted(finished) == ["0.parquet", "1.parquet"]
     run(*options, "-o", "out")
     for name, before in finished.items():
         after = Path("out", name).stat()
@@ -105,18 +117,12 @@ def test_a_record_without_an_output_is_no_obstacle(folder):
 def test_one_output_has_one_writer(folder, capsys):
     write_big("in.parquet", 8_000_000)
     options = ["privatize", "in.parquet", "--schema", "one.toml", "--epsilon", 2]
-    part = Path(".out.parquet.part")
-    with start(*options, "-o", "out.parquet") as process:
+    with start(signal.SIGSTOP, 4_000_000, *options, "-o", "out.parquet") as process:
         try:
-            deadline = time.monotonic() + 60
-            while not (part.exists() and part.stat().st_size):
-                assert time.monotonic() < deadline
-                time.sleep(0.002)
-            os.kill(process.pid, signal.SIGSTOP)
             run(*options, "-o", "out.parquet", code=1)
             assert "another process" in capsys.readouterr().err
             os.kill(process.pid, signal.SIGCONT)
-            process.communicate(timeout=60)
+            process.communicate(timeout=900)
             assert process.returncode == 0
         finally:
             process.kill()
