@@ -1,5 +1,6 @@
 """A real cluster on this machine, data that are made on its workers, and the killing of those."""
 
+import functools
 import os
 import signal
 import time
@@ -14,7 +15,8 @@ import dpcore
 from dpcore import local
 from dpcore.tables import TablePlan
 
-TIMEOUT = 120
+TIMEOUT = 600
+HELD = 6
 KEY = bytes(range(100, 132))
 NOISE = dpcore.Noise.from_key(KEY).stream("survey", 7)
 MECHANISM = local.make("hm-j", 1.0)
@@ -62,9 +64,37 @@ def runs(folder):
     return [tuple(map(int, path.name.split("-")[:2])) for path in Path(folder).iterdir()]
 
 
+def wait_turn(folder):
+    """Once HELD parts were made the others wait for a file 'go' beside the folder of runs.
+
+    So a worker that is killed before the file is there dies in time, however slow the test is.
+    """
+    if len(runs(folder)) >= HELD:
+        wait_until((Path(folder).parent / "go").exists)
+
+
+def in_turn(function, folder, item):
+    """The function of an item, as a part that waits for its turn."""
+    wait_turn(folder)
+    result = function(item)
+    note_run(folder, 0)
+    return result
+
+
+class Gated:
+    """An executor whose tasks wait for their turn."""
+
+    def __init__(self, executor, folder):
+        self.executor, self.folder = executor, str(folder)
+
+    def map(self, function, items):
+        return self.executor.map(functools.partial(in_turn, function, self.folder), items)
+
+
 def slow_block(block, folder, block_info=None):
     """A block of an array, made slowly."""
     [(start, stop)] = block_info[0]["array-location"]
+    wait_turn(folder)
     time.sleep(0.1)
     note_run(folder, start)
     return values(start, stop)
@@ -72,6 +102,7 @@ def slow_block(block, folder, block_info=None):
 
 def slow_part(number, folder, rows):
     """A partition of a dataframe, made slowly."""
+    wait_turn(folder)
     time.sleep(0.1)
     note_run(folder, number)
     return part(number, rows)
