@@ -26,6 +26,11 @@ TARGET = X @ np.linspace(-0.3, 0.3, D)
 USERS = GENERATOR.integers(0, 700, N)
 
 
+@pytest.fixture(autouse=True)
+def same_data_in_any_order():
+    GENERATOR.bit_generator.state = np.random.default_rng(12).bit_generator.state
+
+
 def pinned(name="fedsgd"):
     return Noise.insecure(5).stream(name)
 
