@@ -23,6 +23,7 @@ from bench.runner import (
     pin_to_one_cpu,
     write,
 )
+from dpcore._files import replace_bytes
 
 SUITES = (
     "noise",
@@ -116,7 +117,7 @@ def main(given: list[str] | None = None) -> int:
             missed |= gate.check(run_suite(name, folder))
     text = page(folder)
     target = folder / "RESULTS.md" if asked.out else Path(__file__).parent / "RESULTS.md"
-    target.write_text(text)
+    replace_bytes(target, text.encode())
     print(f"written: {target.name}")
     return missed
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.runner import machine
+from bench.runner import machine, write_json
 
 FOLDER = Path(__file__).parent / "micro"
 
@@ -32,9 +32,7 @@ def run(folder: Path, *, quick: bool = False) -> Path:
         for row in found
     ]
     path = folder / "micro.json"
-    path.write_text(
-        json.dumps({"machine": machine(("numpy",)), "benchmarks": rows}, indent=1) + "\n"
-    )
+    write_json(path, {"machine": machine(("numpy",)), "benchmarks": rows})
     return path
 
 

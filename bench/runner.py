@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpcore._files import replace_bytes
 from dpcore_ext.rng import level
 
 RESULTS = Path(__file__).parent / "results"
@@ -118,8 +119,13 @@ def pin_to_one_cpu() -> None:
 def write(name: str, payload: dict[str, Any], folder: Path = RESULTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(payload, indent=1) + "\n")
+    write_json(path, payload)
     return path
+
+
+def write_json(path: Path, content: Any) -> None:
+    """As a whole: tests may read what a run replaces."""
+    replace_bytes(path, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def origin(here: dict[str, Any]) -> str:

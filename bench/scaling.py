@@ -7,7 +7,6 @@ copy / B and keystream / K elements a second; the roofline is the lower of the t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import dpcore
-from bench.runner import machine
+from bench.runner import machine, write_json
 from dpcore import local
 from dpcore.secure.ring import add_masks
 from dpcore_ext.rng import Key, keystream
@@ -289,6 +288,6 @@ def run(folder: Path, *, quick: bool = False) -> Path:
     """Measure, and write scaling.json and scaling.png."""
     payload = measure(QUICK_SIZES, 0.05) if quick else measure()
     path = folder / "scaling.json"
-    path.write_text(json.dumps(payload, indent=1) + "\n")
+    write_json(path, payload)
     plot(payload, folder / "scaling.png")
     return path

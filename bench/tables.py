@@ -20,6 +20,7 @@ from bench.repro.lstm import report as lstm
 from bench.repro.lstm.data import SETS
 from bench.repro.lvq.report import EXPECTED as LVQ_EXPECTED
 from bench.runner import RESULTS, origin
+from dpcore._files import replace_bytes
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
@@ -176,7 +177,7 @@ def main(given: list[str] | None = None) -> int:
         for make in TABLES.values():
             print("\n".join(make()), end="\n\n")
     else:
-        target.write_text(fill(target.read_text()))
+        replace_bytes(target, fill(target.read_text()).encode())
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dpcore._files import replace_bytes
 
 
 def fingerprint(*arrays: Any) -> str:
@@ -47,9 +48,7 @@ class Parts:
                 "seconds": round(time.perf_counter() - begin, 3),
                 "value": value,
             }
-            fresh = path.with_suffix(f".{os.getpid()}")
-            fresh.write_text(json.dumps(kept))
-            os.replace(fresh, path)
+            replace_bytes(path, json.dumps(kept).encode())
         self.seconds += kept["seconds"]
         # What was kept has been through JSON; so has everything, then.
         return json.loads(json.dumps(kept["value"]))

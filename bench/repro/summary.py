@@ -20,6 +20,7 @@ from bench.repro.lvq.report import EXPECTED as LVQ_EXPECTED
 from bench.repro.lvq.report import SEEDS as LVQ_SEEDS
 from bench.repro.lvq.report import TITLES
 from bench.runner import RESULTS
+from dpcore._files import replace_bytes
 
 PAGE = Path(__file__).parents[1] / "REPRODUCTIONS.md"
 MISSING = "not recorded"
@@ -233,7 +234,7 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.repro.summary", description=__doc__)
     parser.add_argument("--write", action="store_true", help="to bench/REPRODUCTIONS.md")
     if parser.parse_args(given).write:
-        PAGE.write_text(page())
+        replace_bytes(PAGE, page().encode())
     else:
         print(page(), end="")
     return 0

@@ -11,7 +11,8 @@ from bench.repro.admm import report
 from bench.repro.admm.run import run
 from bench.repro.adult import find, load
 from bench.repro.resume import Parts, fingerprint
-from bench.runner import RESULTS, machine
+from bench.runner import RESULTS, machine, write_json
+from dpcore._files import replace_bytes
 
 FOLDER = RESULTS / "admm"
 
@@ -30,9 +31,9 @@ def main(given: list[str] | None = None) -> int:
     found["seconds"] = round(parts.seconds, 1)
     packages = machine(("numpy", "scikit-learn"))
     results: dict[str, Any] = {"machine": packages, "quick": arguments.quick, **found}
-    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    write_json(out / "results.json", results)
     results = json.loads((out / "results.json").read_text())
-    (out / "README.md").write_text(report.markdown(results))
+    replace_bytes(out / "README.md", report.markdown(results).encode())
     report.plots(results, out)
     parts.finish()
     missed = 0

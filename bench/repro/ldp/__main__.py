@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from bench.repro.ldp import report
 from bench.repro.ldp.data import load
 from bench.repro.ldp.run import run
 from bench.repro.resume import Parts, fingerprint
-from bench.runner import RESULTS, machine
+from bench.runner import RESULTS, machine, write_json
+from dpcore._files import replace_bytes
 
 FOLDER = RESULTS / "ldp"
 
@@ -33,8 +33,8 @@ def main(given: list[str] | None = None) -> int:
         "seconds": round(parts.seconds, 1),
         "tasks": tasks,
     }
-    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (out / "README.md").write_text(report.markdown(results))
+    write_json(out / "results.json", results)
+    replace_bytes(out / "README.md", report.markdown(results).encode())
     report.plots(results, out)
     parts.finish()
     for row in report.compare(results):

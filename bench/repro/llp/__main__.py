@@ -13,7 +13,8 @@ from bench.repro.llp import reasons, report
 from bench.repro.llp.data import find, load
 from bench.repro.llp.run import run, study_of
 from bench.repro.resume import Parts, fingerprint
-from bench.runner import RESULTS, machine
+from bench.runner import RESULTS, machine, write_json
+from dpcore._files import replace_bytes
 
 FOLDER = RESULTS / "llp"
 
@@ -48,8 +49,8 @@ def main(given: list[str] | None = None) -> int:
         "quick": arguments.quick,
         "cities": dict(sorted(cities.items())),
     }
-    recorded.write_text(json.dumps(results, indent=1) + "\n")
-    (out / "README.md").write_text(report.markdown(results))
+    write_json(recorded, results)
+    replace_bytes(out / "README.md", report.markdown(results).encode())
     report.plots(results, out)
     shutil.rmtree(out / "parts")
     return verdict(results)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import torch
 import dpcore
 from bench.repro.lstm import report, run
 from bench.repro.lstm.data import DAY, SETS, SMALL, find, load, simulated_day
-from bench.runner import RESULTS, machine
+from bench.runner import RESULTS, machine, write_json
+from dpcore._files import replace_bytes
 
 FOLDER = RESULTS / "lstm"
 
@@ -27,9 +27,7 @@ def read(path: Path) -> dict[str, Any]:
 def write(path: Path, content: dict[str, Any]) -> None:
     """As a whole, so that a run that is stopped loses one cell at most."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
+    write_json(path, content)
 
 
 def measure(name: str, source: Path, target: Path, *, quick: bool) -> dict[str, Any]:
@@ -85,7 +83,7 @@ def main(given: list[str] | None = None) -> int:
             measure(name, path, target, quick=options.quick)
     results = {name: read(folder / f"{name}.json") for name in SETS}
     results = {name: result for name, result in results.items() if result}
-    (folder / "README.md").write_text(report.markdown(results))
+    replace_bytes(folder / "README.md", report.markdown(results).encode())
     report.plots(results, folder)
     return report.verdict(results, quick=options.quick)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import dpcore
 from bench.repro.lvq.data import DATASETS, Dataset
+from bench.runner import write_json
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.lvq import GLVQ, GMLVQ
 
@@ -101,10 +101,7 @@ class Store:
         return dict(json.loads(path.read_text()))
 
     def write(self, cell: Cell, content: dict[str, Any]) -> None:
-        path = self.folder / f"{cell.name}.json"
-        fresh = path.with_suffix(".tmp")
-        fresh.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(fresh, path)
+        write_json(self.folder / f"{cell.name}.json", content)
 
 
 def run_cell(cell: Cell, data: Dataset, store: Store, quick: bool, deadline: float) -> bool:

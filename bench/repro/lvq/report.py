@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.repro.lvq.cells import BLOCKS, COLUMNS, EPSILONS, MODELS, Cell, Store
-from bench.runner import machine
+from bench.runner import machine, write_json
+from dpcore._files import replace_bytes
 
 EXPECTED = json.loads((Path(__file__).parent / "expected.json").read_text())
 PACKAGES = ("numpy", "scipy", "scikit-learn", "dp-accounting")
@@ -57,8 +58,8 @@ def write_table(cells: list[Cell], store: Store, out: Path) -> None:
         "seeds": SEEDS,
         "cells": {k: v for k, v in found.items() if v},
     }
-    (out / "table1.json").write_text(json.dumps(payload, indent=1) + "\n")
-    (out / "table1.md").write_text(markdown(cells, store))
+    write_json(out / "table1.json", payload)
+    replace_bytes(out / "table1.md", markdown(cells, store).encode())
 
 
 def markdown(cells: list[Cell], store: Store) -> str:
