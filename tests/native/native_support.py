@@ -171,7 +171,7 @@ def run_python(
         capture_output=True,
         text=True,
         env=environment,
-        timeout=60,
+        timeout=900,
         check=False,
     )
 
@@ -183,6 +183,6 @@ def compile_library(source: str, folder: Path, options: Sequence[str] = ()) -> P
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(path), *options],
         check=True,
-        timeout=60,
+        timeout=900,
     )
     return library

@@ -120,7 +120,7 @@ def test_processes_give_the_parts_of_one_release():
             pool.apply_async(laplace, (INTEGERS[b:e],), {"start": b})
             for b, e in itertools.pairwise(edges)
         ]
-        result = np.concatenate([part.get(timeout=60) for part in parts])
+        result = np.concatenate([part.get(timeout=900) for part in parts])
     assert np.array_equal(result, laplace(INTEGERS))
 
 

@@ -20,7 +20,7 @@ def recorded(tmp_path_factory):
         [sys.executable, "-m", "dpcore", "bench", "scaling", "--quick", "--out", str(out)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         cwd=ROOT,
         check=True,
     )

@@ -37,7 +37,7 @@ def test_only_known_reasons_skip_a_test_where_ci_is_set(reason, ci, code, tmp_pa
         env={**os.environ, "CI": ci},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert result.returncode == code, result.stdout

@@ -40,7 +40,7 @@ def test_the_c_tests_pass_on_a_portable_build(portable_objects, program, tmp_pat
     binary = tmp_path / program.stem
     headers = [*INCLUDES, "-isystem", np.get_include()]
     run([compiler, *STRICT, *headers, program, *objects, "-o", binary, "-lm", "-pthread"])
-    done = subprocess.run([binary], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([binary], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -20,7 +20,7 @@ from docstrings import Renderer, parse
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("docs")
     program = [sys.executable, str(ROOT / "docs/reference.py"), "--out", str(out)]
-    subprocess.run(program, check=True, timeout=120, capture_output=True, cwd=out)
+    subprocess.run(program, check=True, timeout=900, capture_output=True, cwd=out)
     return out
 
 

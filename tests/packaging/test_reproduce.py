@@ -61,7 +61,7 @@ def test_without_the_source_tree_the_command_says_what_it_needs(tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1

@@ -51,7 +51,7 @@ def run(*arguments, program=None):
         [sys.executable, *start, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=True,
     )
 

@@ -238,7 +238,7 @@ def test_the_cache_is_hit_in_another_process_with_the_same_result(tmp_path):
 
     def run():
         done = subprocess.run(
-            [sys.executable, program], capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, program], capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == 0, done.stderr
         hits, misses, digest = done.stdout.split()

@@ -116,7 +116,7 @@ def test_a_folder_is_one_data_set(folder, capsys):
 
 def piped(arguments, data=b"", **options):
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=data, capture_output=True, timeout=60, check=True,
+        [*COMMAND, *map(str, arguments)], input=data, capture_output=True, timeout=900, check=True,
         **options,
     )  # fmt: skip
 
@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_nothing_behind(folder):
         [*command, "-o", "out.parquet"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,
-        timeout=60,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1
@@ -285,7 +285,7 @@ def test_a_reader_that_goes_away_is_no_crash(folder):
     with subprocess.Popen([*command, "-o", "-"], stdout=pipe, stderr=pipe) as process:
         process.stdout.close()
         printed = process.stderr.read()
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=900) == 1
     assert b"Traceback" not in printed
 
 
@@ -355,10 +355,10 @@ def test_a_terminal_shows_rows_per_second(folder):
     try:
         while part := _read_terminal(ours):
             shown += part
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=900) == 0
     finally:
         process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=900)
         os.close(ours)
     assert b"M rows/s" in shown
     assert b"in.parquet [#" in shown

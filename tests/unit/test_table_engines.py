@@ -330,7 +330,7 @@ def test_a_real_spark_session_gives_the_same_bytes(tmp_path):
         [sys.executable, "-c", SPARK_PROGRAM],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=900,
         cwd=tmp_path,
         check=False,
     )

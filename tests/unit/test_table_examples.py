@@ -17,7 +17,7 @@ def run(command, **options):
         command,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=900,
         env={**os.environ, "PATH": path},
         check=False,
         **options,
