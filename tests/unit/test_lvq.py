@@ -214,11 +214,59 @@ def test_pinned_runs_share_noise_only_if_nothing_differs():
     assert PrivateGLVQ(1.0, **options).fit(X, Y).n_records_ == first
     assert PrivateGLVQ(1.0, **options, learning_rate=0.5).fit(X, Y).n_records_ != first
     assert PrivateGMLVQ(1.0, **options).fit(X, Y).n_records_ != first
-    other = {**options, "bounds": (-4, [4, 4, 4, 4, 4])}
+    same = {**options, "bounds": (-4, [4, 4, 4, 4, 4])}
+    assert PrivateGLVQ(1.0, **same).fit(X, Y).n_records_ == first
+    other = {**options, "bounds": (-4, [4, 4, 4, 4, 4.5])}
     assert PrivateGLVQ(1.0, **other).fit(X, Y).n_records_ != first
     learner = PrivateGLVQ(1.0, **options).partial_fit(X, Y)
     counts = {learner.partial_fit(X, Y).n_records_ for _ in range(3)}
     assert len(counts) == 3
+
+
+def charged(path, learner, runs):
+    """How often a ledger pays for the steps of runs on one pinned stream."""
+    noise = Noise.from_key(bytes(32)).stream("pinned")
+    with dpcore.Ledger(path / "study.sqlite", epsilon=9.0, delta=1e-4) as ledger:
+        for run in runs:
+            run(clone(learner).set_params(noise=noise))
+        return sum(entry.event.mechanism == "lvq step" for entry in ledger.entries)
+
+
+def test_a_pinned_run_is_one_release_as_long_as_it_is_the_same_function(tmp_path):
+    """Whatever the random state is, if nothing is drawn from it."""
+    runs = [lambda learner: learner.fit(X, Y)] * 2
+    assert charged(tmp_path, PrivateGMLVQ(1.0, **PUBLIC), runs) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank": 2},
+        {"prototypes_per_class": 2},
+        {"start": "independent", "n_records": 3000},
+        {"rank": 2, "random_state": np.random.RandomState(0)},
+    ],
+)
+def test_pinned_runs_with_other_random_draws_are_other_releases(options, tmp_path):
+    learner = PrivateGMLVQ(1.0, **PUBLIC, n_steps=2, **options)
+    shared = options.get("random_state")  # clones would each have a copy
+    runs = [lambda learner: learner.set_params(random_state=shared).fit(X, Y)] * 2
+    assert charged(tmp_path, learner, runs) == 2
+
+
+def test_pinned_runs_on_other_data_are_other_releases(tmp_path):
+    learner = PrivateGLVQ(1.0, bounds=(-4, 4), n_steps=2)
+    y = np.where(Y == 2, 1, Y)
+    other = y.copy()
+    other[0] = 1 - other[0]
+    runs = [
+        lambda learner: learner.partial_fit(X, y, classes=[0, 1]),
+        lambda learner: learner.partial_fit(X, y, classes=[0, 1, 2]),
+        lambda learner: learner.partial_fit(X[1:], y[1:], classes=[0, 1]),
+        lambda learner: learner.partial_fit(X, other, classes=[0, 1]),
+        lambda learner: learner.partial_fit(X, y, classes=[0, 1]),
+    ]
+    assert charged(tmp_path, learner, runs) == 4
 
 
 def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
@@ -303,4 +351,4 @@ def test_lbfgs_reaches_a_cost_no_higher_than_descent(learner, transfer):
 def test_much_budget_agrees_with_the_twin():
     private = PrivateGLVQ(20.0, **PUBLIC, noise=pinned(), clip=1.5).fit(X, Y)
     twin = GLVQ(bounds=(-4, 4), radius=private.radius_).fit(X, Y)
-    np.testing.assert_allclose(np.asarray(private.prototypes_), twin.prototypes_, atol=0.15)
+    np.testing.assert_allclose(np.asarray(private.prototypes_), twin.prototypes_, atol=0.25)

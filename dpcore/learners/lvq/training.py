@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import pickle
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,7 +78,8 @@ class PrivatePrototypes(PrototypeClassifier):
         public = self.n_records is not None
         plan = self._plan("independent" if public else "count", estimate_radius=False)
         self._n_calls += 1
-        source = self._pay(plan, self._n_calls)
+        known = (self._model.prototypes, self._model.omega, self._centre, self.radius_)
+        source = self._pay(plan, self._n_calls, x, codes, known)
         count = (
             float(check_positive(self.n_records, "n_records"))
             if public
@@ -102,8 +104,11 @@ class PrivatePrototypes(PrototypeClassifier):
         omega = self._first_omega(d, generator)
         self._omega_rate(d, 1.0)
         self._omega_norm(d)
+        drawn: list[Any] = [omega]
+        if self.start == "independent" or self.prototypes_per_class > 1:
+            drawn.append(pickle.dumps(generator.get_state(legacy=False)))
         self._n_calls = 1
-        source = self._pay(plan, self._n_calls)
+        source = self._pay(plan, self._n_calls, x, codes, drawn)
         start = self._start(x, codes, plan, radius, generator, source)
         model = self._first_model(start, omega, generator)
         self._train(x, codes, start, model, plan, source)
@@ -143,31 +148,41 @@ class PrivatePrototypes(PrototypeClassifier):
             sigma_rule=self.sigma_rule if start != "count" else "accountant",
         )
 
-    def _pay(self, plan: Plan, call: int) -> Noise:
+    def _pay(
+        self, plan: Plan, call: int, x: Array, codes: npt.NDArray[np.intp], model: Iterable[Any]
+    ) -> Noise:
         """A source for everything that the run draws, once the ledger in force has taken it.
 
-        On a pinned stream the call and all parameters are part of the address: runs that differ in
-        any of them must not share noise.
+        `model` is what the run starts from besides the data.
         """
         source = paid = check_noise(self.noise)
-        address = (self._kind, call, self._fingerprint())
+        address: tuple[int | str | bytes, ...] = (self._kind, call)
+        if source.pinned:
+            address += (self._fingerprint(x, codes, model),)
         # The steps cost most: if anything does not fit a ledger, it is what is asked first.
         for event in reversed(plan.events):
             paid = prepay(source, event, "lvq", *address, event.mechanism)
         return paid.release("lvq", *address)
 
-    def _fingerprint(self) -> bytes:
-        """A hash of all parameters but the source of noise."""
+    def _fingerprint(self, x: Array, codes: npt.NDArray[np.intp], model: Iterable[Any]) -> bytes:
+        """A hash of all that a run is a function of, besides its noise.
+
+        Runs on one pinned stream that differ in any of it must not share noise: the difference of
+        their results would be exact. It only enters keys, so it leaves no trace of the data.
+        """
         state = hashlib.sha256()
+        # What classes, bounds and random states stand for is hashed below.
+        left_out = ("noise", "classes", "bounds", "random_state")
         for name, value in sorted(self.get_params(deep=False).items()):
-            if name == "noise":
-                continue
-            if isinstance(value, np.random.RandomState):
-                state.update(pickle.dumps((name, value)))
+            if name not in left_out:
+                state.update(repr((name, value)).encode())
+        public = (self.classes_.tolist(), self._scale.lower, self._scale.upper)
+        for part in (*public, *model, x, codes):
+            if isinstance(part, np.ndarray):
+                state.update(repr((part.shape, part.dtype.str)).encode())
+                state.update(np.ascontiguousarray(part))
             else:
-                nested = name in ("classes", "bounds") and value is not None
-                plain = [np.asarray(part).tolist() for part in value] if nested else value
-                state.update(repr((name, plain)).encode())
+                state.update(repr(part).encode())
         return state.digest()
 
     def _start(
