@@ -206,6 +206,24 @@ def test_partial_fit_costs_each_batch_the_budget_once():
     assert abs(learner.n_records_ - 1500) < 300
 
 
+def test_privacy_after_further_records_is_that_of_the_costliest_call():
+    learner = PrivateGLVQ(2.0, 1e-6, **PUBLIC, n_steps=2, noise=Noise.insecure(0))
+    first = learner.fit(X[:1500], Y[:1500]).privacy_
+    learner.set_params(epsilon=0.1, delta=1e-5, noise=None)
+    said = learner.partial_fit(X[1500:].astype(np.float32), Y[1500:]).privacy_
+    assert said.epsilon == first.epsilon
+    assert said.delta == 1e-5
+    assert said.events == first.events
+    assert not said.private
+    assert sum("rounding" in text for text in said.not_covered) == 2
+    learner.set_params(epsilon=3.0)
+    later = learner.partial_fit(X[1500:], Y[1500:]).privacy_
+    assert later.epsilon > 2.5
+    assert not later.private
+    assert len(set(later.not_covered)) == len(later.not_covered)
+    assert learner.fit(X, Y).privacy_.private
+
+
 def test_pinned_runs_share_noise_only_if_nothing_differs():
     """Two runs on one stream with equal noise and unequal sums would give away the difference."""
     noise = Noise.from_key(bytes(32)).stream("pinned")

@@ -69,7 +69,8 @@ class PrivatePrototypes(PrototypeClassifier):
 
         The first call is `fit`. Later ones take another `n_steps` steps from where the model is, on
         the new records alone, and spend the whole budget on these: a record that is passed once
-        has a loss of epsilon, one that is passed twice a loss of twice that.
+        has a loss of epsilon, one that is passed twice a loss of twice that. Where the budget changes
+        between calls, `privacy_` names the largest.
         """
         if not hasattr(self, "_model"):
             return self._first_fit(X, y, self.classes if classes is None else classes)
@@ -88,7 +89,7 @@ class PrivatePrototypes(PrototypeClassifier):
         d = x.shape[1]
         start = Start(self._centre, np.empty((0, d)), self.radius_, count)
         self._train(x, codes, start, self._model, plan, source)
-        self._say(plan, x.dtype, source, (_PARTIAL,))
+        self._say(plan, x.dtype, source, self.privacy_)
         return self
 
     def _first_fit(self, X: Any, y: Any, classes: Any) -> Any:
@@ -112,7 +113,7 @@ class PrivatePrototypes(PrototypeClassifier):
         start = self._start(x, codes, plan, radius, generator, source)
         model = self._first_model(start, omega, generator)
         self._train(x, codes, start, model, plan, source)
-        self._say(plan, x.dtype, source, ())
+        self._say(plan, x.dtype, source)
         return self
 
     def _check_parameters(self) -> None:
@@ -236,16 +237,20 @@ class PrivatePrototypes(PrototypeClassifier):
         self.noise_multiplier_ = plan.step
         self.schedule_ = schedule
 
-    def _say(self, plan: Plan, dtype: Any, source: Noise, more: tuple[str, ...]) -> None:
+    def _say(self, plan: Plan, dtype: Any, source: Noise, before: Privacy | None = None) -> None:
+        """What the run cost, or the costliest of several whose records differ."""
         rounding = _FLOAT64 if dtype == np.float64 else _FLOAT32
+        found = plan.privacy
+        epsilon, delta, events = found.epsilon, found.delta, plan.events
+        listed = (*self._inferred, *_NOT_COVERED, rounding)
+        private = source.private
+        if before is not None:
+            events = events if epsilon > before.epsilon else before.events
+            epsilon, delta = max(epsilon, before.epsilon), max(delta, before.delta)
+            listed = tuple(dict.fromkeys((*before.not_covered, *listed, _PARTIAL)))
+            private = private and before.private
         self.privacy_ = Privacy(
-            plan.privacy.epsilon,
-            plan.privacy.delta,
-            plan.privacy.unit,
-            plan.privacy.adjacency,
-            plan.events,
-            (*self._inferred, *_NOT_COVERED, rounding, *more),
-            source.private,
+            epsilon, delta, found.unit, found.adjacency, events, listed, private
         )
 
     def __sklearn_tags__(self) -> Any:
