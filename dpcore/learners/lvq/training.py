@@ -181,7 +181,7 @@ class PrivatePrototypes(PrototypeClassifier):
         for part in (*public, *model, x, codes):
             if isinstance(part, np.ndarray):
                 state.update(repr((part.shape, part.dtype.str)).encode())
-                state.update(np.ascontiguousarray(part))
+                state.update(np.ascontiguousarray(part).data)
             else:
                 state.update(repr(part).encode())
         return state.digest()
