@@ -13,21 +13,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpcore._charge import ledger_in_force
-from dpcore._checks import (
-    check_array,
-    check_choice,
-    check_executor,
-    check_flag,
-    check_index,
-    check_list,
-    check_name,
-    check_path,
-    check_positive,
-    exact,
-)
+from dpcore._checks import check_array, check_executor, check_list
 from dpcore._release import check_noise
-from dpcore.accounting import PureEvent
-from dpcore.errors import DataError, ParameterError
+from dpcore.accounting import Event
+from dpcore.errors import ParameterError
 from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.forecast.exchange import (
     ReleasedCounts,
@@ -41,13 +30,17 @@ from dpcore.learners.forecast.guarantee import (
     training_privacy,
     windows_of_a_reading,
 )
+from dpcore.learners.forecast.options import (
+    check_options,
+    check_series,
+    choose_steps,
+    find_scale,
+)
+from dpcore.learners.forecast.store import from_stored, to_store
 from dpcore.noise import Noise
 from dpcore.series import Bins, check_neighbours, check_node_ids
 
 __all__ = ["PrivateForecaster"]
-
-_INPUTS = ("neighbours", "own", "clock")
-_CLIP_NORM = 1.0
 
 
 class PrivateForecaster(BaseEstimator):
@@ -265,8 +258,8 @@ class PrivateForecaster(BaseEstimator):
         from dpcore.learners.forecast.training import read_checkpoint
 
         check_executor(executor)
-        raw = self._check_series(series)
-        self._check_options()
+        raw = check_series(series)
+        check_options(self)
         self.n_nodes_, self.n_channels_ = raw.shape[1:]
         self._flat = np.ndim(series) == 2
         bins = [self.bins] if isinstance(self.bins, Bins) else check_list(self.bins, "bins")
@@ -274,8 +267,10 @@ class PrivateForecaster(BaseEstimator):
         self._neighbours = check_neighbours(neighbours, self.n_nodes_)
         self._ids = check_node_ids(node_ids, self.n_nodes_)
         self._raw = raw
-        self._set_steps(n_train, train_steps)
-        self._set_scale()
+        steps = choose_steps(self, len(raw), n_train, train_steps)
+        self._in_training, self.n_train_ = steps.inside, steps.end
+        self._train_starts, self._held_out = steps.starts, steps.held_out
+        self._mean, self._deviation = find_scale(self.scale, raw[steps.inside])
         fingerprint = self._fingerprint()
         path = None if self.checkpoint is None else Path(self.checkpoint)
         stored = None if path is None else read_checkpoint(path, fingerprint)
@@ -284,7 +279,7 @@ class PrivateForecaster(BaseEstimator):
         self._drawn: dict[str, ReleasedCounts] = getattr(self, "_drawn", {})
         self.sent_: ReleasedCounts | None = None
         if stored is not None:
-            self.sent_ = _from_stored(stored["sent"])
+            self.sent_ = from_stored(stored["sent"])
         elif self.model != "local":
             known = self._drawn.get(self._release_name())
             self.sent_ = self._release(counts, 0, executor) if known is None else known
@@ -299,7 +294,7 @@ class PrivateForecaster(BaseEstimator):
     def extend(self, series: npt.ArrayLike, *, executor: Any = None) -> PrivateForecaster:
         """Append readings that follow; buckets that they complete are released, each once."""
         check_is_fitted(self, "models_")
-        raw = np.concatenate([self._raw, self._check_series(series)])
+        raw = np.concatenate([self._raw, check_series(series)])
         known = len(self._exact)
         first = known * self.bucket
         added = bucket_counts(raw[first:], self._bins, self.bucket)
@@ -368,117 +363,6 @@ class PrivateForecaster(BaseEstimator):
         """Minus the mean squared error of the first channel, in standardised units."""
         return -float(np.nanmean(self.errors(times)[:, 0]))
 
-    def _check_series(self, series: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        raw = check_array(series, "series")
-        raw = raw[:, :, None] if raw.ndim == 2 else raw
-        if raw.ndim != 3 or 0 in raw.shape[1:]:
-            raise ParameterError("The 'series' parameter must be times by nodes (by channels).")
-        if np.isinf(raw).any():
-            raise DataError("The 'series' parameter must hold finite numbers or NaN.")
-        return raw
-
-    def _check_options(self) -> None:
-        check_choice(self.model, "model", ("gate", "exchange", "local"))
-        check_choice(self.loss_space, "loss_space", ("standardised", "instance"))
-        check_choice(self.average, "average", ("counts", "proportions"))
-        check_choice(self.input_norm, "input_norm", ("instance", "none"))
-        check_choice(self.output_norm, "output_norm", ("instance", "none"))
-        check_choice(self.kernel, "kernel", ("auto", "torch"))
-        for name in check_list(self.inputs, "inputs"):
-            check_choice(name, "inputs", _INPUTS)
-        for name in ("bucket", "n_epochs", "batch_size", "stride", "width", "horizon"):
-            check_index(getattr(self, name), name, least=1)
-        for name in ("hidden", "steps_per_day"):
-            check_index(getattr(self, name), name, least=1)
-        for name in ("max_age", "random_state"):
-            check_index(getattr(self, name), name)
-        if self.patience is not None:
-            check_index(self.patience, "patience", least=1)
-        check_positive(self.learning_rate, "learning_rate")
-        for name in ("epsilon", "clip_norm"):
-            if getattr(self, name) is not None:
-                check_positive(getattr(self, name), name)
-        if not 0 < exact(self.smoothing, "smoothing") <= 1:
-            raise ParameterError("The 'smoothing' parameter must lie in (0, 1].")
-        check_flag(self.progress, "progress")
-        check_name(self.period, "period", may_be_empty=True)
-        check_noise(self.noise)
-        self._check_device()
-        path = None if self.checkpoint is None else check_path(self.checkpoint, "checkpoint")
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ParameterError("The 'checkpoint' parameter must name a file in a folder.")
-        check_choice(self.train, "train", ("plain", "dp-sgd"))
-        for name in ("train_epsilon", "train_delta"):
-            check_positive(getattr(self, name), name)
-        if self.train == "dp-sgd":
-            self._check_private_training()
-        if not 0 <= exact(self.validation, "validation") < 1:
-            raise ParameterError("The 'validation' parameter must lie in [0, 1).")
-        if self.validation == 0 and (self.model == "gate" or self.patience is not None):
-            raise ParameterError("The 'validation' parameter must be above 0 to choose by it.")
-
-    def _check_device(self) -> None:
-        import torch
-
-        try:
-            torch.empty(0, device=torch.device(check_name(self.device, "device")))
-        except (RuntimeError, AssertionError, NotImplementedError):
-            raise ParameterError("The 'device' parameter must be a device of torch's.") from None
-
-    def _check_private_training(self) -> None:
-        if self.model == "gate" or self.patience is not None:
-            raise ParameterError(
-                "The 'train' parameter must be 'plain' with 'gate' and 'patience', which choose by "
-                "exact errors."
-            )
-        if self.model == "exchange" and ledger_in_force() is not None:
-            raise ParameterError(
-                "The 'train' parameter must be 'plain' for 'exchange' under a ledger: losses of "
-                "windows and of readings do not add up."
-            )
-
-    def _set_steps(self, n_train: int | None, train_steps: npt.ArrayLike | None) -> None:
-        """The steps to train on, and the starts of the windows that lie in them."""
-        steps = np.arange(len(self._raw))
-        if train_steps is None:
-            count = len(steps) if n_train is None else n_train
-            self._in_training = steps < check_index(count, "n_train", limit=len(steps) + 1)
-        else:
-            self._in_training = np.asarray(train_steps)
-            if self._in_training.shape != steps.shape or self._in_training.dtype != np.bool_:
-                raise ParameterError("The 'train_steps' parameter must be a bool for every step.")
-            if n_train is not None:
-                raise ParameterError("The 'train_steps' parameter excludes 'n_train'.")
-        reach = self.width + self.horizon
-        inside = np.pad(self._in_training, (0, reach))
-        windows = np.lib.stride_tricks.sliding_window_view(inside, reach)
-        usable = np.flatnonzero(windows.all(axis=1))
-        border = round(len(usable) * (1 - self.validation))
-        if border == 0:
-            raise ParameterError("The 'n_train' parameter must leave a window to train on.")
-        self._train_starts = usable[: border : self.stride]
-        # Windows nearer than this to the last one share steps with it.
-        held_out = usable[usable >= usable[border - 1] + reach]
-        self._held_out = held_out[:: self.stride]
-        if self.validation > 0 and held_out.size == 0:
-            raise ParameterError("The 'validation' parameter must leave windows to validate on.")
-        self.n_train_ = int(np.flatnonzero(self._in_training)[-1]) + 1
-
-    def _set_scale(self) -> None:
-        if self.scale is None:
-            part = self._raw[self._in_training].reshape(-1, self.n_channels_)
-            if np.isnan(part).all(axis=0).any():
-                raise DataError("The 'series' parameter must hold readings of every channel.")
-            mean, deviation = np.nanmean(part, axis=0), np.nanstd(part, axis=0)
-        else:
-            sides = [check_array(s, "scale", finite=True) for s in check_list(self.scale, "scale")]
-            if len(sides) != 2 or any(s.shape not in ((), (self.n_channels_,)) for s in sides):
-                raise ParameterError(
-                    "The 'scale' parameter must be a pair of numbers, or one for every channel."
-                )
-            mean, deviation = (np.broadcast_to(side, (self.n_channels_,)) for side in sides)
-        self._mean, self._deviation = mean, np.where(deviation > 0, deviation, 1.0)
-
     def _fingerprint(self) -> str:
         """Of everything that the releases and the training are a function of."""
         names = sorted(set(self.get_params()) - {"checkpoint", "progress", "noise", "device"})
@@ -505,30 +389,19 @@ class PrivateForecaster(BaseEstimator):
 
     def _join(self, executor: Any) -> None:
         """Tensors of the series and of what every node holds."""
-        import torch
+        from dpcore.learners.forecast.training import grouped, without_gaps
 
-        x = (self._raw - self._mean) / self._deviation
-        missing = np.isnan(x)
-        steps = np.arange(len(x)).reshape(-1, 1, 1)
-        last = np.maximum.accumulate(np.where(missing, -1, steps), axis=0)
-        filled = np.take_along_axis(x, last.clip(0), axis=0)
-        filled[last < 0] = 0.0
-
-        def tensor(values: npt.NDArray[Any], dtype: Any = torch.float32) -> Any:
-            grouped = values.reshape(len(values), self.n_nodes_ * self.n_channels_, -1)
-            moved = np.ascontiguousarray(np.moveaxis(grouped, 0, 1))
-            return torch.from_numpy(moved).to(self.device, dtype)
-
-        self._series = tensor(filled)[:, :, 0].contiguous()
-        self._observed = tensor(~missing, torch.bool)[:, :, 0] if missing.any() else None
-        self._sides = {"own": tensor(own_histograms(self._exact))}
+        filled, missing = without_gaps((self._raw - self._mean) / self._deviation)
+        self._series = grouped(filled, self.device)[:, :, 0].contiguous()
+        self._observed = grouped(~missing, self.device)[:, :, 0] if missing.any() else None
+        self._sides = {"own": grouped(own_histograms(self._exact), self.device)}
         self.sources_ = None
         if self.sent_ is not None:
             histograms, self.sources_ = neighbour_histograms(
                 self.sent_, self._neighbours, self._exact, average=self.average,
                 smoothing=self.smoothing, max_age=self.max_age, executor=executor,
             )  # fmt: skip
-            self._sides["neighbours"] = tensor(histograms)
+            self._sides["neighbours"] = grouped(histograms, self.device)
 
     def _data(self, name: str) -> Any:
         from dpcore.learners.forecast.training import WindowData
@@ -542,70 +415,42 @@ class PrivateForecaster(BaseEstimator):
         )  # fmt: skip
 
     def _train(self, path: Path | None, fingerprint: str, stored: dict[str, Any] | None) -> None:
-        from dpcore.learners.forecast.model import HistogramLSTM
-        from dpcore.learners.forecast.private_training import private_train
-        from dpcore.learners.forecast.training import Options, train, write_checkpoint
+        from dpcore.learners.forecast.private_training import Budget, make_budget
+        from dpcore.learners.forecast.running import train_models
+        from dpcore.learners.forecast.training import write_checkpoint
 
-        starts, held_out = self._train_starts, self._held_out
-        clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        options = Options(
-            self.n_epochs, self.batch_size, float(self.learning_rate), self.loss_space,
-            self.patience,
-            _CLIP_NORM if clip_norm is None and self.train == "dp-sgd" else clip_norm,
-            self.random_state, self.progress,
-        )  # fmt: skip
+        self._budget: Budget | None = None
+        if self.train == "dp-sgd":
+            self._budget = make_budget(
+                self.train_epsilon, self.train_delta, len(self._train_starts), self.batch_size,
+                self.n_epochs,
+            )  # fmt: skip
         content = stored or {
             "fingerprint": fingerprint,
-            "sent": _to_store(self.sent_),
+            "sent": to_store(self.sent_),
             "models": {},
         }
-        if self.train == "dp-sgd":
-            source = self._pay(fingerprint, content)
+        paid = None
+        if self._budget is not None:
+            paid = self._budget, self._pay(self._budget.event, fingerprint, content)
         if path is not None and stored is None:
             write_checkpoint(path, content)  # before any training: what was drawn must not be lost
-        self.models_, self.histories_, self.validation_errors_ = {}, {}, {}
-        for name in ("local", "exchange") if self.model == "gate" else (self.model,):
-            data = self._data(name)
-            model = HistogramLSTM(
-                self.n_nodes_, self.n_channels_, width=self.width, horizon=self.horizon,
-                hidden=self.hidden, n_bins=data.n_side, input_norm=self.input_norm,
-                output_norm=self.output_norm, kernel=self.kernel, random_state=self.random_state,
-            ).to(self.device)  # fmt: skip
-
-            def save(state: dict[str, Any], name: str = name) -> None:
-                if path is not None:
-                    content["models"][name] = state
-                    write_checkpoint(path, content)
-
-            more = {"name": name, "resume": content["models"].get(name), "after_epoch": save}
-            if self.train == "plain":
-                state = train(model, data, starts, held_out, options, **more)
-            else:
-                state = private_train(
-                    model, data, starts, held_out, options, self._budget, source, **more
-                )
-            self.models_[name] = model
-            self.histories_[name] = np.array(state["losses"])
-            if held_out.size:
-                found = state["best_error"] if self.patience is not None else state["error"]
-                self.validation_errors_[name] = found.numpy()
+        names = ("local", "exchange") if self.model == "gate" else (self.model,)
+        self.models_, self.histories_, self.validation_errors_ = train_models(
+            self, {name: self._data(name) for name in names}, self._train_starts, self._held_out,
+            content, path, paid,
+        )  # fmt: skip
         if self.model == "gate":
             self.gate_ = self.validation_errors_["exchange"] < self.validation_errors_["local"]
         else:
             self.gate_ = np.full(self.n_nodes_, self.model == "exchange")
 
-    def _pay(self, fingerprint: str, content: dict[str, Any]) -> Noise:
+    def _pay(self, event: Event, fingerprint: str, content: dict[str, Any]) -> Noise:
         """Noise for the training, once a ledger in force has taken its cost for every node.
 
         A checkpoint keeps that it was paid: a run that goes on from it is the same release.
         """
-        from dpcore.learners.forecast.private_training import make_budget
-
         source = check_noise(self.noise)
-        self._budget = make_budget(
-            self.train_epsilon, self.train_delta, len(self._train_starts), self.batch_size,
-            self.n_epochs,
-        )  # fmt: skip
         ledger = ledger_in_force()
         if ledger is not None and not content.get("paid"):
             for node in self._ids:
@@ -613,7 +458,7 @@ class PrivateForecaster(BaseEstimator):
                 name = source.fingerprint("forecast training", fingerprint, self.device, node)
                 with ledger.part("readings", node, self.period):
                     ledger.admit(source)
-                    ledger.charge(self._budget.event, fingerprint=name if source.pinned else None)
+                    ledger.charge(event, fingerprint=name if source.pinned else None)
         content["paid"] = True
         content["private"] = source.private and content.get("private", True)
         self._private_training = content["private"]
@@ -633,10 +478,10 @@ class PrivateForecaster(BaseEstimator):
         return chosen - (self.width - 1)
 
     def _say(self) -> None:
-        trained = self.train == "dp-sgd"
+        trained = self._budget is not None
         self.privacy_ = exchange_privacy(self.sent_, self.epsilon, private_training=trained)
         self.training_privacy_ = None
-        if trained:
+        if self._budget is not None:
             exact = "own" in self.inputs or self.model == "exchange"
             windows = windows_of_a_reading(
                 self.width, self.horizon, self.stride, own_bucket=self.bucket if exact else None
@@ -646,28 +491,3 @@ class PrivateForecaster(BaseEstimator):
             )
             if self.sent_ is None:
                 self.privacy_ = self.training_privacy_
-
-
-def _to_store(sent: ReleasedCounts | None) -> dict[str, Any] | None:
-    import torch
-
-    if sent is None:
-        return None
-    return {
-        "counts": torch.from_numpy(np.asarray(sent.counts)),
-        "sizes": torch.from_numpy(sent.sizes),
-        "events": [(e.mechanism, e.epsilon, e.adjacency, e.unit) for e in sent.events],
-        "private": sent.private,
-    }
-
-
-def _from_stored(stored: dict[str, Any] | None) -> ReleasedCounts | None:
-    if stored is None:
-        return None
-    events = tuple(
-        PureEvent(mechanism=mechanism, epsilon=epsilon, adjacency=adjacency, unit=unit)
-        for mechanism, epsilon, adjacency, unit in stored["events"]
-    )
-    return ReleasedCounts(
-        stored["counts"].numpy(), stored["sizes"].numpy(), events, stored["private"]
-    )

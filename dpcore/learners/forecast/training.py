@@ -23,9 +23,11 @@ __all__ = [
     "WindowData",
     "finish_epoch",
     "first_state",
+    "grouped",
     "read_checkpoint",
     "squared_errors",
     "train",
+    "without_gaps",
     "write_checkpoint",
 ]
 
@@ -84,6 +86,25 @@ class WindowData:
         if self.observed is None:
             return y, None
         return y, self.observed.unfold(1, self.horizon, 1)[:, starts + self.width]
+
+
+def without_gaps(
+    series: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """The series with the last reading in every gap, 0 before the first; and where the gaps are."""
+    missing = np.isnan(series)
+    steps = np.arange(len(series)).reshape(-1, 1, 1)
+    last = np.maximum.accumulate(np.where(missing, -1, steps), axis=0)
+    filled = np.take_along_axis(series, last.clip(0), axis=0)
+    filled[last < 0] = 0.0
+    return filled, missing
+
+
+def grouped(values: npt.NDArray[Any], device: str) -> Any:
+    """A tensor (G, n_times, K) of values by time, node and channel; flags stay flags."""
+    by_time = values.reshape(len(values), values.shape[1] * values.shape[2], -1)
+    dtype = torch.bool if values.dtype == np.bool_ else torch.float32
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(by_time, 0, 1))).to(device, dtype)
 
 
 @dataclass(frozen=True)
