@@ -14,7 +14,7 @@ import dpcore
 from dpcore.data import traffic
 from dpcore.errors import BudgetExceededError, ParameterError
 from dpcore.learners import PrivateForecaster
-from dpcore.learners.forecast import HistogramLSTM, private_training
+from dpcore.learners.forecast import HistogramLSTM, exchange, private_training
 from dpcore.learners.forecast.guarantee import group_loss, windows_of_a_reading
 from dpcore.learners.forecast.private_training import _draw_lot, clipped_sums, make_budget, noisy
 from dpcore.learners.forecast.training import WindowData, node_losses
@@ -285,8 +285,15 @@ def test_a_run_that_goes_on_spends_nothing_again(tmp_path, speed, monkeypatch):
 
 @pytest.mark.parametrize("options", [
     {"model": "gate"}, {"patience": 2}, {"train": "private"}, {"train_epsilon": 0.0},
-    {"train_epsilon": 200.0}, {"train_delta": 0.0}, {"clip_norm": -1.0},
+    {"train_epsilon": 200.0}, {"train_delta": 0.0}, {"train_delta": 1.0}, {"clip_norm": -1.0},
 ])  # fmt: skip
 def test_what_would_not_be_private_is_refused(speed, options):
     with pytest.raises(ParameterError):
         forecaster(**options).fit(speed, n_train=N_TRAIN)
+
+
+@pytest.mark.parametrize("options", [{"train_delta": 1.0}, {"train_epsilon": 200.0}])
+def test_what_training_cannot_do_is_refused_before_anything_is_sent(speed, options, monkeypatch):
+    monkeypatch.setattr(exchange, "release_label_counts", pytest.fail)
+    with pytest.raises(ParameterError, match="'train_"):
+        forecaster(model="exchange", **options).fit(speed, [[1], [2], [0]], n_train=N_TRAIN)

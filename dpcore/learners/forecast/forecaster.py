@@ -255,6 +255,7 @@ class PrivateForecaster(BaseEstimator):
             Where histograms are drawn and joined, some nodes at a time; see
             `dpcore.learners.forecast.exchange.release_counts`. It changes no bit.
         """
+        from dpcore.learners.forecast.private_training import Budget, make_budget
         from dpcore.learners.forecast.training import read_checkpoint
 
         check_executor(executor)
@@ -271,6 +272,12 @@ class PrivateForecaster(BaseEstimator):
         self._in_training, self.n_train_ = steps.inside, steps.end
         self._train_starts, self._held_out = steps.starts, steps.held_out
         self._mean, self._deviation = find_scale(self.scale, raw[steps.inside])
+        self._budget: Budget | None = None
+        if self.train == "dp-sgd":
+            self._budget = make_budget(
+                self.train_epsilon, self.train_delta, len(steps.starts), self.batch_size,
+                self.n_epochs,
+            )  # fmt: skip
         fingerprint = self._fingerprint()
         path = None if self.checkpoint is None else Path(self.checkpoint)
         stored = None if path is None else read_checkpoint(path, fingerprint)
@@ -415,16 +422,9 @@ class PrivateForecaster(BaseEstimator):
         )  # fmt: skip
 
     def _train(self, path: Path | None, fingerprint: str, stored: dict[str, Any] | None) -> None:
-        from dpcore.learners.forecast.private_training import Budget, make_budget
         from dpcore.learners.forecast.running import train_models
         from dpcore.learners.forecast.training import write_checkpoint
 
-        self._budget: Budget | None = None
-        if self.train == "dp-sgd":
-            self._budget = make_budget(
-                self.train_epsilon, self.train_delta, len(self._train_starts), self.batch_size,
-                self.n_epochs,
-            )  # fmt: skip
         content = stored or {
             "fingerprint": fingerprint,
             "sent": to_store(self.sent_),

@@ -78,6 +78,8 @@ def make_budget(
     """
     loss = float(check_positive(epsilon, "train_epsilon"))
     chance = float(check_positive(delta, "train_delta"))
+    if chance >= 1:
+        raise ParameterError("The 'train_delta' parameter must be below 1.")
     rate = min(1.0, batch_size / n_windows)
     per_epoch = max(1, round(1 / rate))
     steps = n_epochs * per_epoch
