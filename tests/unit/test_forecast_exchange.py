@@ -132,6 +132,27 @@ def test_later_buckets_have_noise_of_their_own_and_repeated_ones_the_same_on_a_p
     assert not whole.private
 
 
+def test_parts_of_a_series_cost_what_the_dearest_does_in_every_channel():
+    bins, counts = [Bins((0, 1, 2))] * 2, np.full((2, 1, 2, 2), 3)
+    first, second = counts.copy(), counts.copy()
+    first[:, :, 1] = second[:, :, 0] = 0
+    cheap = release_counts(first, bins, 12, epsilon=0.2)
+    dear = release_counts(second, bins, 12, epsilon=1.0)
+    both = release_counts(counts, bins, 12, epsilon=0.6)
+    for parts, found in (
+        ((cheap, dear), [0.1, 0.5]),
+        ((dear, cheap), [0.1, 0.5]),
+        ((both, dear), [0.3, 0.5]),
+        ((dear, both), [0.3, 0.5]),
+    ):
+        joined = parts[0].followed_by(parts[1])
+        assert [event.epsilon for event in joined.events] == pytest.approx(found)
+        assert joined.followed_by(both).counts.shape == (6, 1, 2, 2)
+    wrong = ReleasedCounts(both.counts, both.sizes, both.events[:1], True)
+    with pytest.raises(ParameterError):
+        both.followed_by(wrong)
+
+
 def test_a_ledger_is_charged_once_and_refuses_a_second_draw(tmp_path):
     counts = bucket_counts(series(3, 3), [SPEED], 12)
     with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.5) as ledger:

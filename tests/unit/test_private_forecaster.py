@@ -183,6 +183,62 @@ def test_later_readings_are_released_bucket_by_bucket(speed, lists):
     assert np.array_equal(fresh.fit(speed, lists, n_train=N_TRAIN).sent_.counts, counts)
 
 
+def test_what_was_set_since_does_not_change_later_releases(speed, lists):
+    options = {"noise": None, "model": "exchange", "scale": (50.0, 15.0)}
+    fitted = forecaster(epsilon=0.1, **options).fit(speed[:1500], lists, n_train=N_TRAIN)
+    fitted.set_params(epsilon=10.0, bins=Bins((0, 1, 2)), bucket=5, period="other", train="dp-sgd")
+    fitted.extend(speed[1500:])
+    assert fitted.sent_.counts.shape == (len(speed) // 12, 5, 1, 10)
+    assert len(fitted.privacy_.events) == 1
+    assert 0.099 < fitted.privacy_.epsilon <= 0.1
+    assert fitted.training_privacy_ is None
+    # The scale is 20: noise of epsilon 10 would be within 5 throughout.
+    late = (fitted.sent_.counts - fitted._exact)[125:]
+    assert np.abs(late).max() > 20
+    with pytest.raises(ParameterError):
+        fitted.extend(speed[:, :2])
+    assert len(fitted._raw) == len(speed)
+
+
+def test_a_channel_that_comes_later_is_paid_for(road, lists):
+    late = road.series.copy()
+    late[:1500, :, 1] = np.nan
+    options = {"model": "exchange", "scale": (50.0, 15.0), "epsilon": 1.0, **QUICK}
+    fitted = PrivateForecaster([SPEED, SPEED], **options).fit(late[:1500], lists, n_train=N_TRAIN)
+    assert 0.49 < fitted.privacy_.epsilon <= 0.5
+    fitted.extend(late[1500:])
+    assert len(fitted.privacy_.events) == 2
+    assert 0.99 < fitted.privacy_.epsilon <= 1.0
+
+
+def test_a_grown_series_is_not_drawn_again(speed, lists):
+    fitted = forecaster(noise=None, model="exchange").fit(speed[:1500], lists, n_train=N_TRAIN)
+    first = fitted.sent_.counts
+    grown = fitted.fit(speed[:1600], lists, n_train=N_TRAIN).sent_.counts
+    assert np.array_equal(grown[:125], first)
+    assert fitted.privacy_.epsilon <= 0.5
+    # Nodes are known by name, wherever they stand, and only what differs is drawn.
+    changed = speed[:1600, ::-1].copy()
+    changed[:12, 0] = 3.0
+    named = {"n_train": N_TRAIN, "node_ids": [4, 3, 2, 1, 0]}
+    other = fitted.fit(changed, lists, **named).sent_.counts[:, ::-1]
+    assert np.array_equal(other[1:], grown[1:])
+    assert np.array_equal(other[0, :-1], grown[0, :-1])
+    assert not np.array_equal(other[0, -1], grown[0, -1])
+    # What was drawn before is still known.
+    assert np.array_equal(fitted.fit(speed[:1500], lists, n_train=N_TRAIN).sent_.counts, first)
+    assert any("clones" in text for text in fitted.privacy_.not_covered)
+
+
+def test_noise_that_was_insecure_is_not_made_secure_by_more(speed, lists):
+    fitted = forecaster(model="exchange").fit(speed[:1500], lists, n_train=N_TRAIN)
+    fitted.set_params(noise=None).fit(speed[:1600], lists, n_train=N_TRAIN)
+    assert not fitted.privacy_.private
+    changed = np.where(np.isnan(speed), np.nan, 40.0)
+    changed[:, 0] = 20.0
+    assert fitted.fit(changed, lists, n_train=N_TRAIN).privacy_.private
+
+
 def test_a_node_without_neighbours_uses_its_own_histogram_and_says_so(speed):
     fitted = forecaster(model="exchange").fit(speed, [[1], [0], [], [], []], n_train=N_TRAIN)
     known = bucket_counts(speed[:, 2:, None], [SPEED], 12).sum(axis=3)[:, :, 0] > 0

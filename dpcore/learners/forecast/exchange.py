@@ -45,6 +45,7 @@ __all__ = [
     "ReleasedCounts",
     "bucket_counts",
     "bucket_index",
+    "dearest_events",
     "neighbour_histograms",
     "own_histograms",
     "release_counts",
@@ -124,7 +125,8 @@ class ReleasedCounts:
         0 where a bucket holds no reading.
     sizes : ndarray of int64, shape (n_buckets, n_nodes, n_channels)
     events : tuple of PureEvent
-        What it costs a reading: one event for each channel.
+        What it costs a reading: one event for each channel with readings, in order; none where
+        `epsilon` was None.
     private : bool
 
     Privacy
@@ -143,13 +145,32 @@ class ReleasedCounts:
     private: bool
 
     def followed_by(self, later: ReleasedCounts) -> ReleasedCounts:
-        """Together with later buckets: other readings, so the cost is the same."""
+        """Together with later buckets: other readings, so a channel costs what its dearest does."""
+        check_instance(later, "later", ReleasedCounts)
         return ReleasedCounts(
             np.concatenate([self.counts, later.counts]),
             np.concatenate([self.sizes, later.sizes]),
-            self.events or later.events,
+            dearest_events(self.events_by_channel(), later.events_by_channel()),
             self.private and later.private,
         )
+
+    def events_by_channel(self) -> dict[int, PureEvent]:
+        """The event of every channel that has one."""
+        channels = np.flatnonzero(self.sizes.any(axis=(0, 1))).tolist() if self.events else []
+        if len(channels) != len(self.events):
+            raise ParameterError(
+                "The 'events' parameter must hold an event for each channel with readings."
+            )
+        return dict(zip(channels, self.events, strict=True))
+
+
+def dearest_events(*parts: dict[int, PureEvent]) -> tuple[PureEvent, ...]:
+    """One event for each channel: the largest of those of parts that share no reading."""
+    found: dict[int, PureEvent] = {}
+    for channel, event in (item for part in parts for item in part.items()):
+        if channel not in found or event.epsilon > found[channel].epsilon:
+            found[channel] = event
+    return tuple(found[channel] for channel in sorted(found))
 
 
 def release_counts(
@@ -237,7 +258,7 @@ def release_counts(
     ]
     parts = list(map(task, shards) if executor is None else executor.map(task, shards))
     return ReleasedCounts(
-        np.concatenate(parts, axis=1), sizes, tuple(events.values()), source.private
+        np.concatenate(parts, axis=1), sizes, dearest_events(events), source.private
     )
 
 

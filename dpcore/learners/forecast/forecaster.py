@@ -12,10 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore._charge import ledger_in_force
 from dpcore._checks import check_array, check_executor, check_list
-from dpcore._release import check_noise
-from dpcore.accounting import Event
 from dpcore.errors import ParameterError
 from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.forecast.exchange import (
@@ -23,7 +20,6 @@ from dpcore.learners.forecast.exchange import (
     bucket_counts,
     neighbour_histograms,
     own_histograms,
-    release_counts,
 )
 from dpcore.learners.forecast.guarantee import (
     exchange_privacy,
@@ -36,7 +32,7 @@ from dpcore.learners.forecast.options import (
     choose_steps,
     find_scale,
 )
-from dpcore.learners.forecast.store import from_stored, to_store
+from dpcore.learners.forecast.store import DrawnCounts, Scheme, from_stored, to_store
 from dpcore.noise import Noise
 from dpcore.series import Bins, check_neighbours, check_node_ids
 
@@ -264,7 +260,9 @@ class PrivateForecaster(BaseEstimator):
         self.n_nodes_, self.n_channels_ = raw.shape[1:]
         self._flat = np.ndim(series) == 2
         bins = [self.bins] if isinstance(self.bins, Bins) else check_list(self.bins, "bins")
-        self._bins = bins * self.n_channels_ if len(bins) == 1 else bins
+        bins = bins * self.n_channels_ if len(bins) == 1 else bins
+        # For `extend` as well: what fits the histograms of one model is released in one way.
+        self._scheme = Scheme(self.epsilon, tuple(bins), self.bucket, self.period)
         self._neighbours = check_neighbours(neighbours, self.n_nodes_)
         self._ids = check_node_ids(node_ids, self.n_nodes_)
         self._raw = raw
@@ -281,36 +279,39 @@ class PrivateForecaster(BaseEstimator):
         fingerprint = self._fingerprint()
         path = None if self.checkpoint is None else Path(self.checkpoint)
         stored = None if path is None else read_checkpoint(path, fingerprint)
-        counts = bucket_counts(raw, self._bins, self.bucket)
+        self._exact = bucket_counts(raw, bins, self.bucket)
         # Outlives this call: fitting the same data with other options must not draw again.
-        self._drawn: dict[str, ReleasedCounts] = getattr(self, "_drawn", {})
+        self._drawn: DrawnCounts = getattr(self, "_drawn", DrawnCounts())
         self.sent_: ReleasedCounts | None = None
         if stored is not None:
             self.sent_ = from_stored(stored["sent"])
+            if self.sent_ is not None:
+                self._drawn.keep(self._scheme, self._ids, self._exact, self.sent_)
         elif self.model != "local":
-            known = self._drawn.get(self._release_name())
-            self.sent_ = self._release(counts, 0, executor) if known is None else known
-        if self.sent_ is not None:
-            self._drawn[self._release_name()] = self.sent_
-        self._exact = counts
+            self.sent_ = self._release(executor)
         self._join(executor)
         self._train(path, fingerprint, stored)
+        self._say_training()
         self._say()
         return self
 
+    @all_or_nothing("_drawn")
     def extend(self, series: npt.ArrayLike, *, executor: Any = None) -> PrivateForecaster:
-        """Append readings that follow; buckets that they complete are released, each once."""
+        """Append readings that follow; buckets that they complete are released, each once.
+
+        Epsilon, bins, bucket and period are those of `fit`, whatever was set since.
+        """
         check_is_fitted(self, "models_")
-        raw = np.concatenate([self._raw, check_series(series)])
-        known = len(self._exact)
-        first = known * self.bucket
-        added = bucket_counts(raw[first:], self._bins, self.bucket)
-        if self.sent_ is not None and len(added):
-            self.sent_ = self.sent_.followed_by(self._release(added, known, executor))
-        self._raw = raw
+        check_executor(executor)
+        scheme, later = self._scheme, check_series(series)
+        if later.shape[1:] != self._raw.shape[1:]:
+            raise ParameterError("The 'series' parameter must have the nodes and channels of fit.")
+        self._raw = np.concatenate([self._raw, later])
+        first = len(self._exact) * scheme.bucket
+        added = bucket_counts(self._raw[first:], scheme.bins, scheme.bucket)
         self._exact = np.concatenate([self._exact, added])
-        if self.sent_ is not None:
-            self._drawn[self._release_name()] = self.sent_
+        if self.sent_ is not None and len(added):
+            self.sent_ = self._release(executor)
         self._join(executor)
         self._say()
         return self
@@ -381,18 +382,10 @@ class PrivateForecaster(BaseEstimator):
         digest.update(np.ascontiguousarray(self._raw).tobytes())
         return digest.hexdigest()
 
-    def _release_name(self) -> str:
-        """Of everything that the released counts are a function of, besides the noise."""
-        named = (self.epsilon, self._bins, self.bucket, self._ids, self.period)
-        digest = hashlib.sha256(repr(named).encode())
-        digest.update(np.ascontiguousarray(self._raw).tobytes())
-        return digest.hexdigest()
-
-    def _release(self, counts: npt.NDArray[Any], first: int, executor: Any) -> ReleasedCounts:
-        return release_counts(
-            counts, self._bins, self.bucket, epsilon=self.epsilon, noise=self.noise,
-            node_ids=self._ids, first=first, period=self.period, executor=executor,
-        )  # fmt: skip
+    def _release(self, executor: Any) -> ReleasedCounts:
+        return self._drawn.release(
+            self._scheme, self._ids, self._exact, noise=self.noise, executor=executor
+        )
 
     def _join(self, executor: Any) -> None:
         """Tensors of the series and of what every node holds."""
@@ -417,12 +410,12 @@ class PrivateForecaster(BaseEstimator):
         sides = [self._sides[i] for i in used if i != "clock"]
         clock = self.steps_per_day if "clock" in used else 0
         return WindowData(
-            self._series, self._observed, sides, self.bucket, clock, self.width, self.horizon,
-            self.n_nodes_,
+            self._series, self._observed, sides, self._scheme.bucket, clock, self.width,
+            self.horizon, self.n_nodes_,
         )  # fmt: skip
 
     def _train(self, path: Path | None, fingerprint: str, stored: dict[str, Any] | None) -> None:
-        from dpcore.learners.forecast.running import train_models
+        from dpcore.learners.forecast.running import pay_training, train_models
         from dpcore.learners.forecast.training import write_checkpoint
 
         content = stored or {
@@ -432,7 +425,11 @@ class PrivateForecaster(BaseEstimator):
         }
         paid = None
         if self._budget is not None:
-            paid = self._budget, self._pay(self._budget.event, fingerprint, content)
+            paid = (
+                self._budget,
+                pay_training(self, self._ids, self._budget.event, fingerprint, content),
+            )
+            self._private_training = content["private"]
         if path is not None and stored is None:
             write_checkpoint(path, content)  # before any training: what was drawn must not be lost
         names = ("local", "exchange") if self.model == "gate" else (self.model,)
@@ -444,26 +441,6 @@ class PrivateForecaster(BaseEstimator):
             self.gate_ = self.validation_errors_["exchange"] < self.validation_errors_["local"]
         else:
             self.gate_ = np.full(self.n_nodes_, self.model == "exchange")
-
-    def _pay(self, event: Event, fingerprint: str, content: dict[str, Any]) -> Noise:
-        """Noise for the training, once a ledger in force has taken its cost for every node.
-
-        A checkpoint keeps that it was paid: a run that goes on from it is the same release.
-        """
-        source = check_noise(self.noise)
-        ledger = ledger_in_force()
-        if ledger is not None and not content.get("paid"):
-            for node in self._ids:
-                # On a pinned stream the same training draws the same noise, and costs nothing new.
-                name = source.fingerprint("forecast training", fingerprint, self.device, node)
-                with ledger.part("readings", node, self.period):
-                    ledger.admit(source)
-                    ledger.charge(event, fingerprint=name if source.pinned else None)
-        content["paid"] = True
-        content["private"] = source.private and content.get("private", True)
-        self._private_training = content["private"]
-        release = source.release("forecast training", fingerprint, self.device)
-        return release.for_ledger(prepaid=True)
 
     def _starts(self, times: npt.ArrayLike | None, ahead: int) -> npt.NDArray[np.int64]:
         """First steps of the windows that end at the given times."""
@@ -477,9 +454,7 @@ class PrivateForecaster(BaseEstimator):
             )
         return chosen - (self.width - 1)
 
-    def _say(self) -> None:
-        trained = self._budget is not None
-        self.privacy_ = exchange_privacy(self.sent_, self.epsilon, private_training=trained)
+    def _say_training(self) -> None:
         self.training_privacy_ = None
         if self._budget is not None:
             exact = "own" in self.inputs or self.model == "exchange"
@@ -489,5 +464,12 @@ class PrivateForecaster(BaseEstimator):
             self.training_privacy_ = training_privacy(
                 self._budget.event, self.train_delta, windows, private=self._private_training
             )
-            if self.sent_ is None:
-                self.privacy_ = self.training_privacy_
+
+    def _say(self) -> None:
+        trained = self.training_privacy_
+        if self.sent_ is None and trained is not None:
+            self.privacy_ = trained
+        else:
+            self.privacy_ = exchange_privacy(
+                self.sent_, self._scheme.epsilon, private_training=trained is not None
+            )

@@ -24,7 +24,9 @@ _EXCHANGE = (
     "mean and deviation by which the series are standardised: give public ones as scale",
     "which readings are missing, bin edges and who is whose neighbour",
     "a vehicle or person behind several readings: the loss of g readings is g times epsilon",
-    "other bins or bucket lengths on the same readings: losses add up",
+    "other bins, bucket lengths, periods or epsilons on the same readings, and fits by clones or "
+    "other objects, which draw again what this one has drawn: losses add up",
+    "whether readings were changed between two fits: buckets that are the same are not drawn again",
 )
 _TRAINING = (
     "forecasts, which take in the node's own latest readings as they are, training losses, "

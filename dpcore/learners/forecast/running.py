@@ -1,4 +1,4 @@
-"""A training run of a forecaster: its models one after the other, kept in a checkpoint."""
+"""A training run of a forecaster: paid for, model after model, kept in a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,14 +8,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._charge import ledger_in_force
+from dpcore._release import check_noise
+from dpcore.accounting import Event
 from dpcore.learners.forecast.model import HistogramLSTM
 from dpcore.learners.forecast.private_training import Budget, private_train
 from dpcore.learners.forecast.training import Options, WindowData, train, write_checkpoint
 from dpcore.noise import Noise
 
-__all__ = ["train_models"]
+__all__ = ["pay_training", "train_models"]
 
 _CLIP_NORM = 1.0  # of single windows, where nothing else is asked for
+
+
+def pay_training(
+    learner: Any, ids: list[int | str], event: Event, fingerprint: str, content: dict[str, Any]
+) -> Noise:
+    """Noise for the training, once a ledger in force has taken its cost for every node.
+
+    A checkpoint keeps that it was paid: a run that goes on from it is the same release.
+    """
+    source, ledger = check_noise(learner.noise), ledger_in_force()
+    if ledger is not None and not content.get("paid"):
+        for node in ids:
+            # On a pinned stream the same training draws the same noise, and costs nothing new.
+            name = source.fingerprint("forecast training", fingerprint, learner.device, node)
+            with ledger.part("readings", node, learner.period):
+                ledger.admit(source)
+                ledger.charge(event, fingerprint=name if source.pinned else None)
+    content["paid"] = True
+    content["private"] = source.private and content.get("private", True)
+    release = source.release("forecast training", fingerprint, learner.device)
+    return release.for_ledger(prepaid=True)
 
 
 def train_models(
