@@ -58,9 +58,10 @@ def reserve_batches(
 ) -> Noise:
     """The stream of a node's batches, once they are entered in the ledger in force, if any.
 
-    The node's period is charged once, and every batch entered so that it cannot be drawn again.
-    Batches of different schemes may overlap in time, so they cannot be parts by themselves: the
-    entries of single batches stand beside the charge, each the only one of its part.
+    The node's period is charged once for every scheme and event, however many calls its batches
+    take: those of one scheme share no reading. Every batch is entered so that it cannot be drawn
+    again. Batches of different schemes may overlap in time, so they cannot be parts by themselves:
+    the entries of single batches stand beside the charge, each the only one of its part.
     """
     pinned = source if source.pinned else source.release("label counts")
     stream = pinned.stream(node, scheme, period)
@@ -71,8 +72,11 @@ def reserve_batches(
     for slot in slots:
         ledger.keyed("label counts", node, scheme, slot, noise=stream, repeat=repeat)
     with ledger.part("readings", node, period):
-        key = ("label counts", node, period, scheme, repr(slots))
-        ledger.reserve(event, noise=stream, key=key, repeat=repeat)
+        # Named by what is charged, not by the noise: later batches come with noise of their own.
+        name = ledger.keyed(
+            "label counts", node, period, scheme, event.to_json(), noise=stream, repeat="same"
+        ).claim
+        ledger.charge(event, fingerprint=name, claim=name)
     for slot in slots:
         with ledger.part("batch", node, scheme, slot):
             ledger.reserve(

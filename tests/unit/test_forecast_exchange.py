@@ -160,7 +160,8 @@ def test_a_ledger_is_charged_once_and_refuses_a_second_draw(tmp_path):
         assert abs(ledger.spent[0] - 0.5) < 1e-9
         with pytest.raises((RepeatedReleaseError, dpcore.BudgetExceededError)):
             release_counts(counts, [SPEED], 12, epsilon=0.5)
-        release_counts(counts, [SPEED], 12, epsilon=0.5, first=3, period="next day")
+        release_counts(counts, [SPEED], 12, epsilon=0.5, first=3)
+        release_counts(counts, [SPEED], 12, epsilon=0.5, first=6, period="next day")
         assert abs(ledger.spent[0] - 0.5) < 1e-9
 
 

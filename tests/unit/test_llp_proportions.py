@@ -214,6 +214,25 @@ def test_batches_of_another_cut_of_time_are_not_taken_for_other_data(tmp_path):
         )
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_later_batches_of_a_period_cost_nothing_more(tmp_path, pinned):
+    """They hold other readings; what was drawn, another scheme and more epsilon still count."""
+    noise = Noise.from_key(bytes(32)).stream("retry") if pinned else None
+    options = {"epsilon": 0.1, "noise": noise}
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.25) as ledger:
+        for slots in ([0, 1], [2, 3], [7, 5]):
+            release_label_counts([ROW, ROW], slots=slots, **options)
+        assert ledger.spent[0] == pytest.approx(0.1, rel=1e-9)
+        with pytest.raises(RepeatedReleaseError):
+            release_label_counts([ROW, ROW], epsilon=0.1, slots=[3, 4])
+        release_label_counts([ROW], slots=[8], epsilon=0.05, noise=noise)
+        assert ledger.spent[0] == pytest.approx(0.15, rel=1e-9)
+        release_label_counts([ROW], slots=[9], scheme="other", **options)
+        assert ledger.spent[0] == pytest.approx(0.25, rel=1e-9)
+        with pytest.raises(BudgetExceededError):
+            release_label_counts([ROW], slots=[9], epsilon=0.01, noise=noise)
+
+
 def test_a_retried_job_on_a_pinned_stream_is_charged_once(tmp_path):
     noise = Noise.from_key(bytes(32)).stream("retry")
     with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.1001) as ledger:

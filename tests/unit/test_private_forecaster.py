@@ -10,7 +10,7 @@ import torch
 
 import dpcore
 from dpcore.data import traffic
-from dpcore.errors import DataError, ParameterError
+from dpcore.errors import DataError, ParameterError, RepeatedReleaseError
 from dpcore.learners import PrivateForecaster
 from dpcore.learners.forecast import bucket_counts, last_value
 from dpcore.learners.forecast.exchange import OWN, UNIFORM
@@ -228,6 +228,15 @@ def test_a_grown_series_is_not_drawn_again(speed, lists):
     # What was drawn before is still known.
     assert np.array_equal(fitted.fit(speed[:1500], lists, n_train=N_TRAIN).sent_.counts, first)
     assert any("clones" in text for text in fitted.privacy_.not_covered)
+
+
+def test_a_ledger_is_charged_once_however_a_series_grows(speed, lists, tmp_path):
+    with dpcore.Ledger(tmp_path / "ledger.sqlite", epsilon=0.5) as ledger:
+        fitted = forecaster(noise=None).fit(speed[:1500], lists, n_train=N_TRAIN)
+        fitted.extend(speed[1500:1600]).fit(speed, lists, n_train=N_TRAIN)
+        assert ledger.spent[0] == pytest.approx(0.5)
+        with pytest.raises(RepeatedReleaseError):
+            forecaster(noise=None).fit(speed, lists, n_train=N_TRAIN)
 
 
 def test_noise_that_was_insecure_is_not_made_secure_by_more(speed, lists):
