@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy import stats
 
 import dpcore
 from dpcore.data import traffic
-from dpcore.errors import BudgetExceededError, ParameterError
+from dpcore.errors import BudgetExceededError, InsecureNoiseError, ParameterError
 from dpcore.learners import PrivateForecaster
 from dpcore.learners.forecast import HistogramLSTM, exchange, private_training
 from dpcore.learners.forecast.guarantee import group_loss, windows_of_a_reading
@@ -297,3 +298,37 @@ def test_what_training_cannot_do_is_refused_before_anything_is_sent(speed, optio
     monkeypatch.setattr(exchange, "release_label_counts", pytest.fail)
     with pytest.raises(ParameterError, match="'train_"):
         forecaster(model="exchange", **options).fit(speed, [[1], [2], [0]], n_train=N_TRAIN)
+
+
+def test_what_may_be_published_holds_no_readings(speed):
+    fitted = forecaster(noise=None).fit(speed, n_train=N_TRAIN)
+    content = fitted.published()
+    model = fitted.models_["local"]
+    assert set(content) == {"models", "mean", "deviation"}
+    assert {k: v.shape for k, v in content["models"]["local"].items()} == {
+        k: v.shape for k, v in model.state_dict().items()
+    }
+    assert (float(content["mean"][0]), float(content["deviation"][0])) == (50.0, 15.0)
+    # A copy: what happens to the model later does not change it.
+    kept = content["models"]["local"]["wx"].clone()
+    with torch.no_grad():
+        model.wx.add_(1.0)
+    assert torch.equal(content["models"]["local"]["wx"], kept)
+    model.load_state_dict(content["models"]["local"])
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict([1000]), fitted.predict([1000]))
+    said = " ".join(fitted.training_privacy_.not_covered)
+    assert "published()" in said
+    assert "copied and continued twice" in said
+
+
+def test_what_is_not_private_is_not_published(speed):
+    for options, error in (
+        ({}, InsecureNoiseError),
+        ({"noise": None, "scale": None}, ParameterError),
+        ({"noise": None, "train": "plain"}, ParameterError),
+    ):
+        fitted = forecaster(**options).fit(speed, n_train=N_TRAIN)
+        fitted.set_params(train="dp-sgd", scale=(50.0, 15.0), noise=None)
+        with pytest.raises(error):
+            fitted.published()

@@ -22,6 +22,7 @@ from dpcore.learners.forecast.exchange import (
     own_histograms,
 )
 from dpcore.learners.forecast.guarantee import (
+    check_publishable,
     exchange_privacy,
     training_privacy,
     windows_of_a_reading,
@@ -130,6 +131,9 @@ class PrivateForecaster(BaseEstimator):
     how much; only a stride of width + horizon or more keeps the factor at two. A ledger in force is
     charged once per node; it cannot add losses of windows to those of readings, so "exchange" is
     refused inside of one. Forecasts take in raw readings and are not covered.
+
+    The object itself, and so a pickle of it, holds all raw readings and exact counts. Only
+    `models_` may be published, and only after "dp-sgd" with a public `scale`: see `published`.
 
     Cost
     ----
@@ -270,6 +274,7 @@ class PrivateForecaster(BaseEstimator):
         self._in_training, self.n_train_ = steps.inside, steps.end
         self._train_starts, self._held_out = steps.starts, steps.held_out
         self._mean, self._deviation = find_scale(self.scale, raw[steps.inside])
+        self._public_scale = self.scale is not None
         self._budget: Budget | None = None
         if self.train == "dp-sgd":
             self._budget = make_budget(
@@ -370,6 +375,33 @@ class PrivateForecaster(BaseEstimator):
     def score(self, times: npt.ArrayLike | None = None) -> float:
         """Minus the mean squared error of the first channel, in standardised units."""
         return -float(np.nanmean(self.errors(times)[:, 0]))
+
+    def published(self) -> dict[str, Any]:
+        """What may be published of a private training: the models' weights and the public scale.
+
+        Returns
+        -------
+        dict
+            "models" holds the state of each model by name, "mean" and "deviation" the scale that
+            series must be brought to before.
+
+        Privacy
+        -------
+        `training_privacy_`. Refused where nothing covers it: without "dp-sgd", with insecure noise,
+        or with a scale computed from readings.
+        """
+        check_is_fitted(self, "models_")
+        check_publishable(self.training_privacy_, public_scale=self._public_scale)
+        return {
+            "models": {
+                name: {
+                    key: value.detach().cpu().clone() for key, value in model.state_dict().items()
+                }
+                for name, model in self.models_.items()
+            },
+            "mean": self._mean.copy(),
+            "deviation": self._deviation.copy(),
+        }
 
     def _fingerprint(self) -> str:
         """Of everything that the releases and the training are a function of."""

@@ -7,13 +7,20 @@ import math
 import numpy as np
 
 from dpcore.accounting import Event, Privacy
+from dpcore.errors import InsecureNoiseError, ParameterError
 from dpcore.learners.forecast.exchange import ReleasedCounts
 
-__all__ = ["exchange_privacy", "group_loss", "training_privacy", "windows_of_a_reading"]
+__all__ = [
+    "check_publishable",
+    "exchange_privacy",
+    "group_loss",
+    "training_privacy",
+    "windows_of_a_reading",
+]
 
 _PLAIN = (
-    "weights, predictions, errors and checkpoints of a node, which come from its own readings "
-    "without noise: keep them in the node"
+    "weights, predictions, errors, checkpoints and pickles of a node, which come from its own "
+    "readings without noise or hold them: keep them in the node"
 )
 _TRAINED = (
     "the training of models on the same readings, whose loss comes on top for whoever sees both: "
@@ -29,6 +36,10 @@ _EXCHANGE = (
     "whether readings were changed between two fits: buckets that are the same are not drawn again",
 )
 _TRAINING = (
+    "the forecaster itself and its pickles, which hold all raw readings, and its checkpoints: only "
+    "what published() returns may leave the node",
+    "a checkpoint that is copied and continued twice: without a pinned stream each run draws the "
+    "rest anew",
     "forecasts, which take in the node's own latest readings as they are, training losses, "
     "validation errors and errors on test data",
     "mean and deviation by which the series are standardised: give public ones as scale",
@@ -90,6 +101,19 @@ def group_loss(epsilon: float, delta: float, size: int) -> tuple[float, float]:
         return size * epsilon, min(1.0, size * delta) if epsilon == 0 else 1.0
     factor = math.fsum(math.exp(i * epsilon) for i in range(size))
     return size * epsilon, min(1.0, delta * factor)
+
+
+def check_publishable(trained: Privacy | None, *, public_scale: bool) -> None:
+    """Refuse to publish models that no guarantee covers."""
+    if trained is None:
+        raise ParameterError("The 'train' parameter must be 'dp-sgd' for what is published.")
+    if not trained.private:
+        raise InsecureNoiseError("Models trained with insecure noise must not be published.")
+    if not public_scale:
+        raise ParameterError(
+            "The 'scale' parameter must be given for what is published: mean and deviation of "
+            "readings are not private."
+        )
 
 
 def training_privacy(event: Event, delta: float, windows: int, *, private: bool) -> Privacy:
