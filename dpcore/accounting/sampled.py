@@ -14,6 +14,8 @@ __all__ = ["calibrate_noise", "pld_epsilon", "rdp_epsilon"]
 
 # Width of the grid of privacy losses; estimates are pessimistic, so a coarser one is safe.
 DISCRETISATION = 1e-4
+# Noise beyond e**40 is not searched.
+_MOST_LOG_MULTIPLIER = 40.0
 
 Sampled = Mapping[tuple[float, float], int]
 
@@ -90,9 +92,16 @@ def calibrate_noise(
         found = pld_epsilon({(math.exp(log_multiplier), rate): steps}, 0.0, chance)
         return math.log(max(found, 1e-12) / loss)
 
-    # Without sampling it takes more noise, so this upper end always suffices.
+    # Without sampling it takes more noise, so this suffices, but for the accountant's rounding up.
     high = math.log(gaussian_sigma(loss, chance) * math.sqrt(steps) * 1.001)
     above = excess(high)
+    while above > 0:
+        high += 0.7
+        if high > _MOST_LOG_MULTIPLIER:
+            raise ParameterError(
+                "The 'epsilon' parameter must be larger: the accountant cannot show so small a loss."
+            )
+        above = excess(high)
     low, below = high, above
     while below <= 0:
         if low < math.log(1e-2):

@@ -134,6 +134,11 @@ def test_laplace_start_has_the_noise_of_the_paper():
     assert deviation == pytest.approx(math.sqrt(2) * d / epsilon * 2**16, rel=1e-3)
 
 
+def test_a_plan_is_found_where_sampling_hardly_helps():
+    plan = make_plan(0.01, 1e-5, start="gaussian", sampling_rate=0.9, steps=2000)
+    assert 0.0099 < plan.privacy.epsilon <= 0.01
+
+
 def test_gaussian_start_is_centred_on_the_truth():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2, 4000)

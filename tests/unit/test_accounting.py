@@ -1,6 +1,7 @@
 """Totals against closed forms, published values and dp-accounting; never below the truth."""
 
 import math
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -178,6 +179,22 @@ def test_sampled_runs(claimed):
     assert needed * (1 - 0.0015) <= found <= needed * (1 + 0.015)
     assert compose([sampled(found, 0.01, 5000)]).epsilon(DELTA) <= claimed
     assert compose([sampled(found * 0.9999, 0.01, 5000)]).epsilon(DELTA) > claimed
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps"), [(0.01, 0.9, 2000), (0.05, 0.99, 1000), (1e-3, 0.99, 50)]
+)
+def test_calibrated_noise_keeps_its_promise_where_sampling_hardly_helps(epsilon, rate, steps):
+    """There the accountant's rounding up weighs more than what sampling gains."""
+    found = calibrate_noise(epsilon, DELTA, rate, steps)
+    assert compose([sampled(found, rate, steps)]).epsilon(DELTA, "pld") <= epsilon
+
+
+def test_a_loss_below_what_the_accountant_can_show_is_refused(monkeypatch):
+    module = sys.modules["dpcore.accounting.sampled"]
+    monkeypatch.setattr(module, "pld_epsilon", lambda *_: 1.0)
+    with pytest.raises(ParameterError, match="'epsilon'"):
+        calibrate_noise(0.5, DELTA, 0.5, 10)
 
 
 def rule(epsilon, rate, steps, delta=DELTA):

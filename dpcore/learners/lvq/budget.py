@@ -185,9 +185,13 @@ def _step_multiplier(
         event = descent_event("lvq step", math.exp(log_multiplier), rate, steps, ADJACENCY)
         return compose([*start, event]).epsilon(delta) <= epsilon
 
-    # The start leaves this much without sampling; sampling can only help.
+    # The start leaves this much without sampling, which can only help, but for the accountant's
+    # rounding up. What cannot be had by four times as much noise is left to `verify`.
     mu = 1 / gaussian_sigma(epsilon, delta * _DELTA_KEPT)
     high = 0.5 * math.log(steps / (mu * mu - before.gaussian)) + 1e-3
+    most = high + 1.4
+    while high < most and not fits(high):
+        high += 0.35
     low = high - 0.7
     while fits(low):
         high, low = low, low - 0.7
