@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpcore._checks import check_index, exact
@@ -14,20 +14,24 @@ __all__ = ["calibrate_noise", "pld_epsilon", "rdp_epsilon"]
 
 # Width of the grid of privacy losses; estimates are pessimistic, so a coarser one is safe.
 DISCRETISATION = 1e-4
-# Noise beyond e**40 is not searched.
-_MOST_LOG_MULTIPLIER = 40.0
+# Noise multipliers are searched between these, up to this ratio.
+_LEAST_LOG_MULTIPLIER, _MOST_LOG_MULTIPLIER = math.log(1e-2), 40.0
+_ACCURACY = 1e-5
+_MUCH = 2.0
 
 Sampled = Mapping[tuple[float, float], int]
 
 
-def pld_epsilon(sampled: Sampled, gaussian: float, delta: float) -> float:
+def pld_epsilon(
+    sampled: Sampled, gaussian: float, delta: float, grid: float = DISCRETISATION
+) -> float:
     """Epsilon of sampled Gaussians, (noise multiplier, rate): count, and of a mu**2-GDP part.
 
     Privacy
     -------
     Pessimistic privacy loss distributions under add-remove: never below the truth.
     """
-    accountant = _dp_accounting("pld").PLDAccountant(value_discretization_interval=DISCRETISATION)
+    accountant = _dp_accounting("pld").PLDAccountant(value_discretization_interval=grid)
     _feed(accountant, sampled, gaussian)
     return float(accountant.get_epsilon(delta))
 
@@ -68,7 +72,7 @@ def calibrate_noise(
 
     Cost
     ----
-    About a second; dp-accounting is needed unless `sampling_rate` is 1.
+    About a second, and more as epsilon grows; dp-accounting is needed unless `sampling_rate` is 1.
 
     Examples
     --------
@@ -88,37 +92,59 @@ def calibrate_noise(
         single = gaussian_sigma(loss, chance)
         return math.nextafter(single * math.nextafter(math.sqrt(steps), math.inf), math.inf)
 
-    def excess(log_multiplier: float) -> float:
-        found = pld_epsilon({(math.exp(log_multiplier), rate): steps}, 0.0, chance)
-        return math.log(max(found, 1e-12) / loss)
+    def search(start: float, step: float, accuracy: float, grid: float) -> float:
+        def excess(log_multiplier: float) -> float:
+            found = pld_epsilon({(math.exp(log_multiplier), rate): steps}, 0.0, chance, grid)
+            return math.log(max(found, 1e-12) / loss)
 
-    # Without sampling it takes more noise, so this suffices, but for the accountant's rounding up.
-    high = math.log(gaussian_sigma(loss, chance) * math.sqrt(steps) * 1.001)
-    above = excess(high)
+        return _crossing(excess, start, step, accuracy)
+
+    # Without sampling it takes more noise, so this is an upper end, or near it.
+    found = math.log(gaussian_sigma(loss, chance) * math.sqrt(steps) * 1.001)
+    if loss <= _MUCH:
+        return math.exp(search(found, 0.7, _ACCURACY, DISCRETISATION))
+    # Large losses take long on the fine grid. On a coarse one the answer is close, and only close:
+    # it is the fine one that decides.
+    found = search(found, 0.7, 1e-3, DISCRETISATION * 10 * loss)
+    return math.exp(search(found, 2e-3, _ACCURACY, DISCRETISATION))
+
+
+def _crossing(
+    excess: Callable[[float], float], start: float, step: float, accuracy: float
+) -> float:
+    """Where a falling function comes down to 0, from above: at the result it is at most 0.
+
+    Steps from `start` grow until the place lies between two of them.
+    """
+    high = low = start
+    above = below = excess(start)
     while above > 0:
-        high += 0.7
+        low, below = high, above
+        high, step = high + step, 1.5 * step
         if high > _MOST_LOG_MULTIPLIER:
             raise ParameterError(
-                "The 'epsilon' parameter must be larger: the accountant cannot show so small a loss."
+                "The 'epsilon' parameter must be larger: the accountant cannot show so little."
             )
         above = excess(high)
-    low, below = high, above
     while below <= 0:
-        if low < math.log(1e-2):
-            return math.exp(low)
+        if low < _LEAST_LOG_MULTIPLIER:
+            return low
         high, above = low, below
-        low -= 0.7
+        low, step = low - step, 1.5 * step
         below = excess(low)
-    # Regula falsi on logarithms, between which the relation is nearly straight (Illinois).
-    while high - low > 1e-5:
+    # Regula falsi, where the relation is nearly straight; an end that stays is halved (Illinois).
+    side = 0
+    while high - low > accuracy:
         middle = low + (high - low) * below / (below - above)
-        middle = min(max(middle, low + 0.5e-5), high - 0.5e-5)
+        middle = min(max(middle, low + accuracy / 2), high - accuracy / 2)
         found = excess(middle)
         if found <= 0:
-            high, above, below = middle, found, below / 2
+            high, above = middle, found
+            below, side = below / 2 if side > 0 else below, 1
         else:
-            low, below, above = middle, found, above / 2
-    return math.exp(high)
+            low, below = middle, found
+            above, side = above / 2 if side < 0 else above, -1
+    return high
 
 
 def _feed(accountant: Any, sampled: Sampled, gaussian: float) -> None:

@@ -190,6 +190,24 @@ def test_calibrated_noise_keeps_its_promise_where_sampling_hardly_helps(epsilon,
     assert compose([sampled(found, rate, steps)]).epsilon(DELTA, "pld") <= epsilon
 
 
+def test_the_fine_grid_decides_and_is_asked_seldom(monkeypatch):
+    module = sys.modules["dpcore.accounting.sampled"]
+    asked = []
+
+    def made_up(events, _, delta, grid):
+        [(multiplier, _)] = events
+        asked.append(grid)
+        return (3.0 / multiplier) ** 1.5 * (1 + grid)
+
+    monkeypatch.setattr(module, "pld_epsilon", made_up)
+    found = calibrate_noise(8.0, DELTA, 0.1, 100)
+    fine = module.DISCRETISATION
+    assert made_up({(found, 0.1): 100}, 0.0, DELTA, fine) <= 8.0
+    assert made_up({(found * (1 - 2e-5), 0.1): 100}, 0.0, DELTA, fine) > 8.0
+    assert asked.count(fine) <= 8 + 2
+    assert len(set(asked)) == 2
+
+
 def test_a_loss_below_what_the_accountant_can_show_is_refused(monkeypatch):
     module = sys.modules["dpcore.accounting.sampled"]
     monkeypatch.setattr(module, "pld_epsilon", lambda *_: 1.0)

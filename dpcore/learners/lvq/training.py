@@ -69,8 +69,8 @@ class PrivatePrototypes(PrototypeClassifier):
 
         The first call is `fit`. Later ones take another `n_steps` steps from where the model is, on
         the new records alone, and spend the whole budget on these: a record that is passed once
-        has a loss of epsilon, one that is passed twice a loss of twice that. Where the budget changes
-        between calls, `privacy_` names the largest.
+        has a loss of epsilon, one that is passed twice a loss of twice that. Where the budget
+        changes between calls, `privacy_` names the largest.
         """
         if not hasattr(self, "_model"):
             return self._first_fit(X, y, self.classes if classes is None else classes)
