@@ -14,6 +14,7 @@ from dpcore._checks import check_labels
 from dpcore.errors import DataError, ParameterError
 from dpcore.federated.devices import scaled_rows
 from dpcore.federated.losses import Loss
+from dpcore.learners._public import warn_inferred
 
 __all__ = ["Validation", "binary_labels", "check_validation", "measure", "scaled_rows"]
 
@@ -21,10 +22,17 @@ Array = npt.NDArray[np.float64]
 Validation = tuple[npt.NDArray[Any], Array]
 
 
-def binary_labels(y: npt.NDArray[Any], classes: Any) -> tuple[npt.NDArray[Any], Array]:
-    """The two classes, sorted, and -1 or 1 for each label; from y itself if classes is None."""
+def binary_labels(
+    y: npt.NDArray[Any], classes: Any, *, loud: bool = False
+) -> tuple[npt.NDArray[Any], Array]:
+    """The two classes, sorted, and -1 or 1 for each label; from y itself if classes is None.
+
+    `loud` is for learners that promise privacy: what they read off y they warn of.
+    """
     check_classification_targets(y)
     if classes is None:
+        if loud:
+            warn_inferred("classes", "which two labels occur")
         known = np.unique(y)
         if len(known) == 1:
             raise ValueError("The 'y' parameter must hold two classes, not 1 class.")

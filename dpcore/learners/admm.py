@@ -77,7 +77,8 @@ class ConsensusADMMClassifier(ClassifierMixin, ConsensusADMM):
         and in prediction. None leaves them; a private fit needs it.
     fit_intercept : bool
     classes : array_like of 2 labels, optional
-        Public list of labels. Without it, the labels that occur are taken from y.
+        Public list of labels. Without it, the labels that occur are taken from y, with an
+        `InferredPublicWarning`.
     diagnostics : bool
         Also record the objective and the residual over the private data: not covered by the
         guarantee.
@@ -192,7 +193,8 @@ class ConsensusADMMClassifier(ClassifierMixin, ConsensusADMM):
             Public data to measure the model on in every round.
         """
         X, y = check_fit_data(self, X, y, dtype=np.float64)
-        self.classes_, signs = binary_labels(y, self.classes)
+        noisy = self.epsilon is not None or self.noise_multiplier is not None
+        self.classes_, signs = binary_labels(y, self.classes, loud=noisy)
         self._fit(X, signs, users, validation)
         return self
 

@@ -251,7 +251,8 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
     shuffle : bool
         Assign devices to rounds at random; otherwise in the order given.
     classes : array_like of 2 labels, optional
-        Public list of labels. Without it, the labels that occur are taken from y.
+        Public list of labels. Without it, the labels that occur are taken from y, with an
+        `InferredPublicWarning`.
     random_state : int or RandomState, optional
         For the order of the devices.
     noise : Noise, optional
@@ -338,7 +339,7 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
             Public data to measure the model on in every round.
         """
         X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32])
-        self.classes_, signs = binary_labels(y, self.classes)
+        self.classes_, signs = binary_labels(y, self.classes, loud=True)
         self._fit(X, signs, users, validation)
         return self
 

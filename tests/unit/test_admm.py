@@ -26,6 +26,9 @@ from dpcore.learners import (
     baselines,
 )
 
+# Most tests leave classes out where labels do not matter.
+pytestmark = pytest.mark.filterwarnings("ignore::dpcore.learners.InferredPublicWarning")
+
 GENERATOR = np.random.default_rng(3)
 N, J, D = 20, 60, 10
 X = GENERATOR.normal(size=(N * J, D))

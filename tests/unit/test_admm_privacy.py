@@ -2,6 +2,7 @@
 
 import doctest
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,14 @@ from dpcore.federated.consensus import Consensus, Penalty
 from dpcore.federated.devices import Devices
 from dpcore.federated.shares import Plan, classical_epsilon, plan, share_distance, stateful_shifts
 from dpcore.federated.solvers import LocalProblems
-from dpcore.learners import ConsensusADMMClassifier, ConsensusADMMRegressor
+from dpcore.learners import (
+    ConsensusADMMClassifier,
+    ConsensusADMMRegressor,
+    InferredPublicWarning,
+)
+
+# Most tests leave classes out where labels do not matter.
+pytestmark = pytest.mark.filterwarnings("ignore::dpcore.learners.InferredPublicWarning")
 
 GENERATOR = np.random.default_rng(8)
 N, J, D = 10, 30, 6
@@ -408,3 +416,21 @@ def test_the_squared_loss_has_no_private_fit():
     with pytest.raises(ParameterError, match="bounded slopes"):
         ConsensusADMMRegressor("squared").fit(X, X[:, 0], USERS)
     assert isinstance(make_plan(), Plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "loud"),
+    [
+        ({"epsilon": 1.0}, True),
+        ({"epsilon": None, "noise_multiplier": 5.0}, True),
+        ({"epsilon": 1.0, "classes": [-1, 1]}, False),
+        ({"epsilon": None}, False),
+    ],
+)
+def test_labels_that_are_read_off_the_data_are_said_aloud(options, loud):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ConsensusADMMClassifier(n_rounds=2, **options).fit(X, Y, USERS)
+    assert [each.category for each in caught] == [InferredPublicWarning] * loud
+    assert all("'classes' parameter is missing" in str(each.message) for each in caught)
+    assert all(each.filename == __file__ for each in caught)

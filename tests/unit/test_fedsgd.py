@@ -3,6 +3,7 @@
 import doctest
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -15,8 +16,16 @@ from dpcore.federated import LOSSES, History, custom_loss, make_loss
 from dpcore.federated.devices import Devices
 from dpcore.federated.fedsgd import Server, gradient_at
 from dpcore.federated.history import progress_bar
-from dpcore.learners import LDPFedSGDClassifier, LDPFedSGDRegressor, fedsgd
+from dpcore.learners import (
+    InferredPublicWarning,
+    LDPFedSGDClassifier,
+    LDPFedSGDRegressor,
+    fedsgd,
+)
 from dpcore.local import tuples, vectors
+
+# Most tests leave classes out where labels do not matter.
+pytestmark = pytest.mark.filterwarnings("ignore::dpcore.learners.InferredPublicWarning")
 
 GENERATOR = np.random.default_rng(11)
 N, D = 4000, 6
@@ -261,13 +270,16 @@ def test_partial_fit_goes_on_after_a_pickle_with_other_noise():
 
 
 def test_the_promise_is_that_of_a_user():
-    model = LDPFedSGDClassifier(epsilon=5.0, mechanism="hm-tp").fit(X, Y, users=USERS)
+    with pytest.warns(InferredPublicWarning, match="'classes' parameter is missing"):
+        model = LDPFedSGDClassifier(epsilon=5.0, mechanism="hm-tp").fit(X, Y, users=USERS)
     promise = model.privacy_
     assert (promise.unit, promise.adjacency, promise.delta) == ("user", "local", 0.0)
     assert 5.0 * (1 - 1e-6) < promise.epsilon <= 5.0
     assert promise.events[0].count == model.k_ == 2
     assert any("two labels" in text for text in promise.not_covered)
-    named = LDPFedSGDClassifier(classes=[0, 1]).fit(X, Y, users=USERS).privacy_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        named = LDPFedSGDClassifier(classes=[0, 1]).fit(X, Y, users=USERS).privacy_
     assert not any("labels" in text for text in named.not_covered)
     assert not LDPFedSGDClassifier(noise=pinned()).fit(X, Y).privacy_.private
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +10,11 @@ import numpy.typing as npt
 
 from dpcore._checks import check_array, check_labels, check_list
 from dpcore.errors import DataError, ParameterError
+from dpcore.learners._public import InferredPublicWarning, warn_inferred
 
 __all__ = ["InferredPublicWarning", "Scale", "encode_labels", "resolve_bounds", "resolve_classes"]
 
 Array = npt.NDArray[Any]
-
-
-class InferredPublicWarning(UserWarning):
-    """Something that should be public was read off the private data, which leaks."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ def resolve_bounds(bounds: Any, x: Array, *, loud: bool) -> tuple[Scale, tuple[s
     d = x.shape[1]
     if bounds is None:
         if loud:
-            _warn("bounds", "the range of every feature")
+            warn_inferred("bounds", "the range of every feature")
         scale = Scale(x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
         return scale, ("the smallest and the largest value of every feature: 'bounds' was missing",)
     try:
@@ -74,7 +70,7 @@ def resolve_classes(classes: Any, y: Array, *, loud: bool) -> tuple[Array, tuple
     """The public classes, sorted, or those of the data with a warning; and what is not covered."""
     if classes is None:
         if loud:
-            _warn("classes", "which classes there are")
+            warn_inferred("classes", "which classes there are")
         found = np.unique(y)
     else:
         found = np.unique(check_labels(classes, "classes"))
@@ -92,12 +88,3 @@ def encode_labels(y: Array, classes: Array) -> npt.NDArray[np.intp]:
     if not np.array_equal(classes[np.minimum(codes, len(classes) - 1)], y):
         raise DataError("The 'y' parameter must hold labels of the 'classes' parameter only.")
     return np.asarray(codes, dtype=np.intp)
-
-
-def _warn(name: str, leaked: str) -> None:
-    warnings.warn(
-        f"The '{name}' parameter is missing, so {leaked} is read off the data; the privacy "
-        f"guarantee does not cover that. State '{name}' from public knowledge.",
-        InferredPublicWarning,
-        stacklevel=5,
-    )
