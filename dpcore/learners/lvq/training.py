@@ -40,7 +40,7 @@ _NOT_COVERED = (
     "records of one person in several rows: losses add up",
     "whether the data were valid, and how long the fit took",
 )
-_ROUNDING = "last digits of {} sums, which may depend on the size of a lot, beyond {} of the clip norm"
+_ROUNDING = "last digits of {} sums, which may depend on a lot's size, beyond {} of the clip norm"
 _FLOAT32 = _ROUNDING.format("float32", "2e-5")
 _FLOAT64 = _ROUNDING.format("float64", "1e-6")
 _PARTIAL = "records passed to partial_fit more than once: losses add up"
