@@ -21,6 +21,7 @@ Job = Callable[[int], Audit]
 
 _DELTA = 1e-5
 _SLOW = 60  # a call of an aggregate takes as long as so many runs of a batch
+_WEAK = 0.3  # a bound below this part of the claim says little
 
 
 def jobs(noise: Noise | None = None) -> list[tuple[str, Job]]:
@@ -143,10 +144,12 @@ def _audit_release(
 def table(audits: Sequence[Audit]) -> str:
     """Claimed against observed, one line each."""
     width = max(len(audit.mechanism) for audit in audits)
-    lines = [f"{'mechanism':{width}}  claimed    delta  observed    trials  verdict"]
+    lines = [f"{'mechanism':{width}}  claimed    delta  at least    trials  verdict"]
     for audit in audits:
         delta = f"{audit.delta:.0e}" if audit.delta else "0"
-        verdict = "passed" if audit.passed else f"FLAGGED: {audit.worst}"
+        verdict = "no leak found" if audit.passed else f"FLAGGED: {audit.worst}"
+        if audit.passed and audit.lower_bound < _WEAK * audit.epsilon:
+            verdict += " (a weak test: the bound is far below the claim)"
         lines.append(
             f"{audit.mechanism:{width}}  {audit.epsilon:7.4f}  {delta:>7}  "
             f"{audit.lower_bound:8.4f}  {audit.trials:8}  {verdict}"
