@@ -10,7 +10,7 @@ from dpcore.commands import Commands, add_command
 
 def add(commands: Commands) -> None:
     audit = add_command(
-        commands, "audit", run, "claimed against observed epsilon of the local and central mechanisms"
+        commands, "audit", run, "claimed against observed epsilon, local and central mechanisms"
     )
     audit.add_argument("--trials", type=int, metavar="N", help="runs of each mechanism")
     audit.add_argument("--quick", action="store_true", help="a tenth of the runs")

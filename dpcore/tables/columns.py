@@ -90,7 +90,7 @@ class Column:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_null(array.type):
+        if pa.types.is_null(array.type) or pa.types.is_decimal(array.type):
             array = array.cast(pa.float64())
         kind = array.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

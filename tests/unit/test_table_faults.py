@@ -75,6 +75,15 @@ def test_nulls_among_the_values_of_a_dictionary_are_nulls():
         PLANS["category"].privatize(pa.table({"fuel": column.slice(0, 2)}), noise=noise())
 
 
+def test_decimals_are_numbers():
+    """DuckDB reads 1.5 as a decimal."""
+    plan = TablePlan({"age": MIXED["age"]}, 1.0)
+    floats = pa.array([1.5, 42.25])
+    decimals = floats.cast(pa.decimal128(9, 2))
+    expected = plan.privatize(pa.table({"age": floats}), noise=noise())
+    assert same(plan.privatize(pa.table({"age": decimals}), noise=noise()), expected)
+
+
 def test_columns_of_nothing_but_nulls_have_no_type():
     empty = pa.nulls(3)
     typed = {"age": pa.nulls(3, pa.float64()), "fuel": pa.nulls(3, pa.string())}
