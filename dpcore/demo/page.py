@@ -46,6 +46,7 @@ figcaption b { color: var(--ink); }
 details { margin: 0.6rem 0; }
 summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 44rem) {
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
   .summary thead { display: none; }
   .summary tr { display: block; border-bottom: 1px solid var(--line); padding: 0.5rem 0; }
   .summary td { display: flex; gap: 1rem; justify-content: space-between; border: 0;
