@@ -215,7 +215,7 @@ def test_privacy_after_further_records_is_that_of_the_costliest_call():
     assert said.delta == 1e-5
     assert said.events == first.events
     assert not said.private
-    assert sum("rounding" in text for text in said.not_covered) == 2
+    assert sum("last digits" in text for text in said.not_covered) == 2
     learner.set_params(epsilon=3.0)
     later = learner.partial_fit(X[1500:], Y[1500:]).privacy_
     assert later.epsilon > 2.5

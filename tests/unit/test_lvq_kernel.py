@@ -154,7 +154,7 @@ def test_neighbouring_lots_differ_by_at_most_the_clip_norm(kind, dtype):
 
 def test_float32_without_its_margins_would_exceed_the_clip_norm(monkeypatch):
     monkeypatch.setitem(kernel.MARGIN, "f", 0.0)
-    monkeypatch.setattr(kernel, "_cancellation", lambda x, squares, _: 0 * squares)
+    monkeypatch.setattr(kernel, "_cancellation", lambda x, sizes: 0 * sizes.x)
     monkeypatch.setattr(kernel, "_rounding", lambda squares, _: 0 * squares)
     monkeypatch.setattr(kernel, "_unit", lambda _: 0.0)
     x, y, model = make("matrix", n=2000, dtype=np.float32)
