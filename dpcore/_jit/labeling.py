@@ -14,6 +14,8 @@ from numba.extending import is_jitted
 
 __all__ = ["search"]
 
+REFRESH = 1000  # moves after which everything is computed afresh, as by the native search
+
 
 def search(loss, shares, targets, weights, starts):
     """Best labeling of all starts, its total loss, and the moves made.
@@ -49,19 +51,28 @@ def _compiled(loss):
         return total
 
     @njit
+    def implied_by(labels, shares, n_labels):
+        implied = np.zeros((n_labels, shares.shape[1]))
+        for c in range(shares.shape[0]):
+            implied[labels[c]] += shares[c]
+        return implied
+
+    @njit
     def run(shares, targets, weights, starts):
         k, n_labels = shares.shape[0], targets.shape[0]
         best_labels, best_total, n_moves = starts[0].copy(), np.inf, 0
         for s in range(starts.shape[0]):
             labels = starts[s].copy()
-            implied = np.zeros_like(targets)
-            for c in range(k):
-                implied[labels[c]] += shares[c]
+            implied = implied_by(labels, shares, n_labels)
             parts = np.zeros(n_labels)
             for y in range(n_labels):
                 parts[y] = column_loss(implied[y], targets[y], weights)
+            last, here = parts.sum(), 0
             while True:
-                gain, best_c, best_e, best_q = -1e-12, -1, -1, -1
+                # More than the rounding of these sums: a tie would be taken to and fro for ever.
+                size = np.abs(parts).sum()
+                least = 1e-12 + (size * (implied.shape[1] + 8) * 2.0**-50 if size < np.inf else 0.0)
+                gain, best_c, best_e, best_q = -least, -1, -1, -1
                 for c in range(k):
                     p = labels[c]
                     left = moved_loss(implied[p], shares[c], -1.0, targets[p], weights) - parts[p]
@@ -96,6 +107,15 @@ def _compiled(loss):
                 parts[p] = column_loss(implied[p], targets[p], weights)
                 parts[q] = column_loss(implied[q], targets[q], weights)
                 n_moves += 1
+                here += 1
+                if here % REFRESH == 0:
+                    # Fresh totals are a function of the labels: they cannot fall for ever.
+                    implied = implied_by(labels, shares, n_labels)
+                    for y in range(n_labels):
+                        parts[y] = column_loss(implied[y], targets[y], weights)
+                    if not parts.sum() < last:
+                        break
+                    last = parts.sum()
             total = parts.sum()
             if total < best_total:
                 best_labels, best_total = labels, total

@@ -12,6 +12,7 @@ typedef struct {
     double *residual; /* n_labels */
     double *current;  /* k: gram[c][c] - slope[labels[c]][c] */
     double error, prior;
+    double gain; /* what a move has to lower the objective by */
 } state_t;
 
 size_t dpc_label_scratch(size_t k, size_t n_labels)
@@ -56,12 +57,36 @@ static void refresh(state_t *s)
     }
 }
 
+/* More than rounding can make of a move that changes nothing: otherwise a search takes such a move
+ * and its reverse in turn, for ever. Slopes and errors are sums of about k terms, none of them larger
+ * than square + trace(gram), and the factor of the means is at most that of their sizes. */
+static double least_gain(const dpc_labeling_t *problem, const dpc_target_t *target)
+{
+    const size_t k = problem->k;
+    double size = target->square;
+    for (size_t c = 0; c < k; c++) {
+        size += problem->gram[c * k + c];
+    }
+    if (problem->mean != NULL) {
+        double mean = 0.0, most = problem->eta;
+        for (size_t c = 0; c < k; c++) {
+            mean += fabs(problem->mean[c]);
+        }
+        for (size_t y = 0; y < problem->n_labels; y++) {
+            most += target->target_mean[y] * target->target_mean[y];
+        }
+        size *= problem->scale * (most + mean * mean);
+    }
+    return DPC_LABEL_GAIN + size * ((double)k + 8.0) * 0x1p-48;
+}
+
 static state_t begin(const dpc_labeling_t *problem, const dpc_target_t *target, int32_t *labels,
                      double *scratch)
 {
     const size_t k = problem->k, n_labels = problem->n_labels;
     state_t s = {.problem = problem, .target = target, .labels = labels, .slope = scratch,
-                 .residual = scratch + n_labels * k, .current = scratch + n_labels * k + n_labels};
+                 .residual = scratch + n_labels * k, .current = scratch + n_labels * k + n_labels,
+                 .gain = least_gain(problem, target)};
     refresh(&s);
     return s;
 }
@@ -129,7 +154,7 @@ static int reassign_best(state_t *s)
 {
     const size_t k = s->problem->k, n_labels = s->problem->n_labels;
     const double *gram = s->problem->gram;
-    double best = -DPC_LABEL_GAIN;
+    double best = -s->gain;
     size_t best_c = k, best_q = 0;
     if (s->problem->mean == NULL) {
         for (size_t c = 0; c < k; c++) {
@@ -160,7 +185,7 @@ static int reassign_best(state_t *s)
             }
         }
     }
-    if (best_c == k || best >= -DPC_LABEL_GAIN) {
+    if (best_c == k || best >= -s->gain) {
         return 0;
     }
     double delta = reassign_error(s, best_c, best_q);
@@ -172,7 +197,7 @@ static int reassign_best(state_t *s)
 static int swap_best(state_t *s)
 {
     const size_t k = s->problem->k;
-    double best = -DPC_LABEL_GAIN;
+    double best = -s->gain;
     size_t best_c = k, best_e = k;
     for (size_t c = 0; c < k; c++) {
         for (size_t e = c + 1; e < k; e++) {
@@ -227,9 +252,17 @@ uint64_t dpc_label_search(const dpc_labeling_t *problem, const dpc_target_t *tar
     uint64_t n_moves = 0;
     for (size_t i = 0; i < n_starts; i++) {
         state_t s = begin(problem, target, starts + i * problem->k, scratch);
+        /* A fresh objective is a function of the labels, and there are finitely many labelings:
+         * with this the search ends, however the changes between two refreshes were rounded. */
+        double last = objective(problem, s.error, s.prior);
         while (reassign_best(&s) || swap_best(&s)) {
             if (++n_moves % DPC_LABEL_REFRESH == 0) {
                 refresh(&s);
+                double here = objective(problem, s.error, s.prior);
+                if (!(here < last)) {
+                    break;
+                }
+                last = here;
             }
         }
         objectives[i] = objective(problem, s.error, s.prior);
@@ -272,7 +305,7 @@ double dpc_label_enumerate(const dpc_labeling_t *problem, const dpc_target_t *ta
             refresh(&s);
         }
         double here = objective(problem, s.error, s.prior);
-        if (here < best - DPC_LABEL_GAIN) {
+        if (here < best - s.gain) {
             best = here;
             for (size_t e = 0; e < k; e++) {
                 best_labels[e] = (double)labels[e];

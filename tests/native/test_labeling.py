@@ -1,6 +1,8 @@
 """The Gram form: moves, search, enumeration and monotone labelings against recomputation."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -216,3 +218,31 @@ def test_the_seam_refuses_shapes_that_do_not_agree():
     ):
         with pytest.raises(ParameterError):
             call()
+
+
+TIES = """
+import numpy as np
+from dpcore.labeling import label_clusters
+r = np.random.default_rng(42)
+r.integers(2, 12), r.integers(2, 4)
+shares, targets = r.dirichlet(np.ones(2), 20000), np.full((1, 20000, 3), 1 / 3)
+for options in {options}:
+    label_clusters(shares, targets, method="search", random_state=0, **options)
+for scale in 1e3, 1e150:
+    label_clusters(scale * shares, scale * targets, method="search", random_state=0)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "[dict(n_starts=1), dict(n_starts=20), dict(n_starts=20, loss='product')]",
+        "[dict(n_starts=5, loss=lambda g, q: (g - q) ** 2)]",
+    ],
+)
+def test_labelings_that_tie_up_to_rounding_do_not_keep_the_search_busy(options):
+    """In a process of its own, to be stopped: such a search did not end, and held no GIL."""
+    if "lambda" in options:
+        pytest.importorskip("numba")
+    code = TIES.format(options=options)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

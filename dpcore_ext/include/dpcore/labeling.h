@@ -17,10 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A move must lower the objective by more than this, in units of the error. */
+/* A move must lower the objective by more than this, in units of the error, and by more than what
+ * rounding may add up to in a problem of the size. */
 #define DPC_LABEL_GAIN 1e-12
 
-/* Moves after which slopes and errors are computed afresh. */
+/* Moves after which slopes and errors are computed afresh; a search that has not lowered the
+ * objective between two such times ends. */
 #define DPC_LABEL_REFRESH 1000
 
 /* The objective is the error, or with mean != NULL the product
