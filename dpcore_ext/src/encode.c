@@ -1,5 +1,7 @@
 #include "dpcore/encode.h"
 
+#include <string.h>
+
 #include "dpcore/sample.h"
 #include "private/wide.h"
 
@@ -19,24 +21,62 @@ void dpc_rows_entries(const dpc_cut_t *cut, const uint16_t *alias, size_t n, uin
     }
 }
 
-/* The code of one element from all of its bits. */
+static uint64_t bits_of(double number)
+{
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+/* x on the grid, held between 0 and n_intervals. Doubles without a sign are in the order of their
+ * bits. */
+static double position(const dpc_rows_t *rows, double x)
+{
+    const uint64_t last = bits_of(rows->n_intervals);
+    uint64_t bits = bits_of((x - rows->lower) * rows->per_unit);
+    bits &= (bits >> 63) - 1;
+    const uint64_t beyond = 0 - ((last - bits) >> 63);
+    bits = (bits & ~beyond) | (last & beyond);
+    double p;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+/* The code of one element from all of its bits; x is finite. The reading decides neither a branch nor
+ * how often memory is read: comparisons are bits of a subtraction, choices are masks, and conversions
+ * are those to int32, which machines with floating point have an instruction for. */
 static uint16_t settle(const dpc_rows_t *rows, const dpc_cut_t *cut, double x, uint32_t word,
                        const uint64_t block[8])
 {
     const uint32_t bits = rows->log2_columns;
     const uint64_t high_half = word >> 16, low_half = word & 0xffff, rest = 0xffffffffffffull;
-    double p = (x - rows->lower) * rows->per_unit;
-    p = p > 0.0 ? p : 0.0;
-    p = p < rows->n_intervals ? p : rows->n_intervals;
-    uint64_t cell = (uint64_t)p;
-    uint64_t part = (uint64_t)((p - (double)cell) * 0x1p64);
-    uint64_t draw = low_half << 48 | (block[2] & rest);
+    const double p = position(rows, x);
+    const int32_t cell = (int32_t)p;
+    /* floor((p - cell) * 2^64) in three pieces, each of them and what it leaves exact. */
+    double left = (p - cell) * 0x1p22;
+    const int32_t top = (int32_t)left;
+    left = (left - top) * 0x1p21;
+    const int32_t middle = (int32_t)left;
+    const int32_t bottom = (int32_t)((left - middle) * 0x1p21);
+    const uint64_t part = (uint64_t)(uint32_t)top << 42 | (uint64_t)(uint32_t)middle << 21 |
+                          (uint32_t)bottom;
+    const uint64_t draw = low_half << 48 | (block[2] & rest);
     const u128_t u = {high_half << 48 | (block[0] & rest), block[1]};
-    size_t column = (size_t)(u.high >> (64 - bits));
-    size_t index = (size_t)(cell + (draw < part)) << bits | column;
+    const size_t column = (size_t)(u.high >> (64 - bits));
+    const size_t index = ((size_t)cell + (size_t)borrows(draw, part, 0)) << bits | column;
     const u128_t fraction = {u.high << bits | u.low >> (64 - bits), u.low << bits};
     const u128_t limit = {cut[index].high, cut[index].low};
-    return less_128(fraction, limit) ? (uint16_t)column : (uint16_t)rows->entry[index];
+    const uint32_t own = 0 - (uint32_t)less_128(fraction, limit), alias = rows->entry[index];
+    return (uint16_t)(((uint32_t)column & own) | (alias & ~own));
+}
+
+static int all_finite(const double *x, size_t n)
+{
+    int finite = 1;
+    for (size_t i = 0; i < n; i++) {
+        finite &= x[i] - x[i] == 0.0;
+    }
+    return finite;
 }
 
 typedef struct {
@@ -55,11 +95,19 @@ static void encode_chunk(const dpc_kernels_t *kernels, const dpc_key_t *key,
     uint64_t first = start / per_block, last = (start + n - 1) / per_block;
     kernels->keystream(key, 0, first, (size_t)(last - first + 1), (uint8_t *)s->keystream);
     const uint32_t *words = s->keystream + start % per_block;
-    size_t n_open = kernels->encode(rows, x, words, n, codes, s->open, finite);
+    size_t n_open = 0;
     if (small) {
-        for (n_open = 0; n_open < n; n_open++) {
+        /* All are settled from all of their bits, and none by the kernel, whose first try would only
+         * be overwritten. */
+        *finite &= all_finite(x, n);
+        for (; n_open < n; n_open++) {
             s->open[n_open] = (uint16_t)n_open;
         }
+    } else {
+        n_open = kernels->encode(rows, x, words, n, codes, s->open, finite);
+    }
+    if (!*finite) {
+        return;
     }
     for (size_t g = 0; g < n_open; g += GROUP) {
         size_t m = n_open - g < GROUP ? n_open - g : GROUP;

@@ -1,9 +1,12 @@
 """The library for devices against Python: the same key and readings, the same bytes."""
 
 import hashlib
+import platform
 import re
 import struct
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,6 +154,26 @@ def test_code_and_memory_stay_small(tmp_path):
     used = device_costs.memory(tmp_path, local.Laplace(1.0))
     assert all(200 < used[call] < 1500 for call in ("load", "open", "encode", "pack"))
     assert used["state"] <= 128
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="steps as x86-64 does"
+)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+def test_every_reading_takes_the_same_number_of_instructions(folder, mechanism, tmp_path):
+    """Below, on and between grid points, beyond the bounds, with every outcome of the draw."""
+    program, table = tmp_path / "step", tmp_path / "table"
+    table.write_bytes(mechanism.to_table())
+    source, library = Path(__file__).with_name("step_device.c"), folder / "library"
+    subprocess.run(
+        ["cc", "-O1", "-mno-red-zone", "-I", library / "include", source,
+         library / "libdpcore_device.a", "-o", program],
+        check=True,
+    )  # fmt: skip
+    counted = subprocess.run([program, table], capture_output=True, check=True).stdout.split()
+    assert len(counted) == 8 * 41
+    assert len(set(counted)) == 1
+    assert int(counted[0]) > 1000
 
 
 def test_the_example_estimates_the_mean_of_all_meters(capsys):

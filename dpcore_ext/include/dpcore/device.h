@@ -98,8 +98,11 @@ void dpc_device_close(dpc_device_t *device);
 
 /* codes[i] = code of readings[i], for i < n, and next += n; readings outside the bounds count as the
  * nearer one. codes are uint8_t where n_bits <= 8 and uint16_t above. If an error is returned nothing
- * was drawn: codes and next are as before. The time does not depend on the readings, apart from the
- * caches and from how the machine computes with floating point. */
+ * was drawn: codes and next are as before. The readings decide neither a branch nor the number of memory
+ * accesses, but which row of the table is read, and they pass through floating point: the time depends
+ * on them only as that of a cache or of the machine's floating point does. Without a cache and with
+ * floating point in hardware it is the same for all that are finite; floating point in software takes
+ * branches of its own. */
 enum dpc_device_status dpc_device_encode_f64(dpc_device_t *device, const double *readings, size_t n,
                                              void *codes) DPC_DEVICE_CHECK;
 enum dpc_device_status dpc_device_encode_i32(dpc_device_t *device, const int32_t *readings,

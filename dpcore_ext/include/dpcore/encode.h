@@ -9,7 +9,8 @@
  *
  * Element i uses the 32-bit word i of lane 0: its high half begins the column and the fraction, its
  * low half begins the comparison that moves the value. If one of them is undecided, block i of the
- * refine lane continues both (see sample.h for lanes).
+ * refine lane continues both (see sample.h for lanes). Calls of at most DPC_SMALL elements read that
+ * block for all of them, and take no branch that depends on a value or on its code.
  */
 #ifndef DPCORE_ENCODE_H
 #define DPCORE_ENCODE_H

@@ -1,4 +1,5 @@
-/* The two kernels that a device runs, one block and a few readings at a time. */
+/* The kernels that a device runs, one block at a time. It encodes so few readings at once that all of
+ * them are settled without the kernel for many. */
 #include <string.h>
 
 #include "private/levels.h"
@@ -6,11 +7,9 @@
 #define LANES 1
 #define LEVEL(name) name##_device
 #include "kernels/chacha.inc"
-#include "kernels/encode.inc"
 
 const dpc_kernels_t dpc_kernels_device = {
     .name = "device",
     .keystream = LEVEL(keystream),
     .keystream_at = LEVEL(keystream_at),
-    .encode = LEVEL(encode),
 };

@@ -26,9 +26,16 @@ static inline u128_t mul_64(uint64_t a, uint64_t b)
 
 static inline uint64_t mul_high(uint64_t a, uint64_t b) { return mul_64(a, b).high; }
 
+/* Whether a - b - borrow, borrow being 0 or 1, falls below 0: 0 or 1, by logic alone, since compilers
+ * make branches of comparisons, and those would tell the time of secrets apart. */
+static inline uint64_t borrows(uint64_t a, uint64_t b, uint64_t borrow)
+{
+    return ((~a & b) | ((~a | b) & (a - b - borrow))) >> 63;
+}
+
 static inline int less_128(u128_t a, u128_t b)
 {
-    return a.high < b.high || (a.high == b.high && a.low < b.low);
+    return (int)borrows(a.high, b.high, borrows(a.low, b.low, 0));
 }
 
 /* a + b, wrapping. */
