@@ -130,15 +130,17 @@ cdef class KMeansRun:
         cdef Py_ssize_t i, k = self.centers.shape[0]
         if uniform.shape[0] != k:
             raise ParameterError("The 'uniform' parameter must hold one number for each center.")
+        # A copy of our own, which no other thread changes after the check.
+        cdef const double[::1] own = np.array(uniform)
         for i in range(k):
-            if not 0 <= uniform[i] < 1:
+            if not 0 <= own[i] < 1:
                 raise ParameterError("The 'uniform' parameter must lie in [0, 1).")
         self.labels[...] = -1
         with nogil:
             if self.single:
-                dpc_kmeans_plusplus_f32(kernels(), &self.f32, &uniform[0])
+                dpc_kmeans_plusplus_f32(kernels(), &self.f32, &own[0])
             else:
-                dpc_kmeans_plusplus_f64(kernels(), &self.f64, &uniform[0])
+                dpc_kmeans_plusplus_f64(kernels(), &self.f64, &own[0])
 
     def label(self, size_t begin, size_t end):
         """Labels and distances alone of the points begin to end - 1."""

@@ -64,38 +64,40 @@ cdef class GramForm:
     def _scratch(self):
         return np.empty(dpc_label_scratch(self.problem.k, self.problem.n_labels))
 
-    def _check_labels(self, const int32_t[:, ::1] labels):
-        if <size_t>labels.shape[1] != self.problem.k:
+    def _own_labels(self, labels):
+        """A checked copy: without the GIL, others may change what they gave us after the check."""
+        array = np.array(labels, dtype=np.int32, order="C")
+        if <size_t>array.shape[-1] != self.problem.k:
             raise ParameterError("The 'labels' parameter must have one column for each cluster.")
-        array = np.asarray(labels)
         if array.size and (array.min() < 0 or array.max() >= <Py_ssize_t>self.problem.n_labels):
             raise ParameterError("The 'labels' parameter must hold numbers below n_labels.")
+        return array
 
     def errors(self, const int32_t[:, ::1] labels not None, double[::1] out not None):
         """out[i] = squared error of labels[i] for target i."""
         cdef dpc_target_t target
         cdef double[::1] scratch = self._scratch()
         cdef size_t i
-        self._check_labels(labels)
+        cdef const int32_t[:, ::1] own = self._own_labels(labels)
         if <size_t>labels.shape[0] != self.n_targets or <size_t>out.shape[0] != self.n_targets:
             raise ParameterError("The 'labels' and 'out' parameters must have a row per target.")
         with nogil:
             for i in range(self.n_targets):
                 target = self.target(i)
-                out[i] = dpc_label_error(&self.problem, &target, &labels[i, 0], &scratch[0])
+                out[i] = dpc_label_error(&self.problem, &target, &own[i, 0], &scratch[0])
 
     def deltas(self, size_t i, const int32_t[::1] labels not None,
                double[:, ::1] reassign not None, double[:, ::1] swap not None):
         """Error changes of all moves of one labeling for target i."""
         cdef double[::1] scratch = self._scratch()
         cdef Py_ssize_t k = self.problem.k, n_labels = self.problem.n_labels
-        self._check_labels(np.asarray(labels)[np.newaxis])
+        cdef const int32_t[::1] own = self._own_labels(labels)
         if (i >= self.n_targets or reassign.shape[0] != k or reassign.shape[1] != n_labels
                 or swap.shape[0] != k or swap.shape[1] != k):
             raise ParameterError("The 'reassign' and 'swap' parameters must have room for moves.")
         cdef dpc_target_t target = self.target(i)
         with nogil:
-            dpc_label_deltas(&self.problem, &target, &labels[0], &scratch[0], &reassign[0, 0],
+            dpc_label_deltas(&self.problem, &target, &own[0], &scratch[0], &reassign[0, 0],
                              &swap[0, 0])
 
     def search(self, int32_t[:, :, ::1] starts not None, double[:, ::1] objectives not None):
@@ -104,7 +106,7 @@ cdef class GramForm:
         cdef double[::1] scratch = self._scratch()
         cdef size_t i, n_starts = starts.shape[1]
         cdef uint64_t n_moves = 0
-        self._check_labels(np.asarray(starts).reshape(-1, starts.shape[2]))
+        cdef int32_t[:, :, ::1] own = self._own_labels(starts)
         if (<size_t>starts.shape[0] != self.n_targets or n_starts < 1
                 or <size_t>objectives.shape[0] != self.n_targets
                 or <size_t>objectives.shape[1] != n_starts):
@@ -112,8 +114,9 @@ cdef class GramForm:
         with nogil:
             for i in range(self.n_targets):
                 target = self.target(i)
-                n_moves += dpc_label_search(&self.problem, &target, &starts[i, 0, 0], n_starts,
+                n_moves += dpc_label_search(&self.problem, &target, &own[i, 0, 0], n_starts,
                                             &objectives[i, 0], &scratch[0])
+        starts[...] = own
         return n_moves
 
     def enumerate(self, int32_t[:, ::1] labels not None, double[::1] objectives not None):
@@ -122,11 +125,13 @@ cdef class GramForm:
         cdef double[::1] scratch = self._scratch()
         cdef size_t i
         self._check_room(labels, objectives)
+        cdef int32_t[:, ::1] own = np.zeros((labels.shape[0], labels.shape[1]), np.int32)
         with nogil:
             for i in range(self.n_targets):
                 target = self.target(i)
-                objectives[i] = dpc_label_enumerate(&self.problem, &target, &labels[i, 0],
+                objectives[i] = dpc_label_enumerate(&self.problem, &target, &own[i, 0],
                                                     &scratch[0])
+        labels[...] = own
 
     def monotone(self, const int32_t[::1] order not None, int32_t[:, ::1] labels not None,
                  double[::1] errors not None):
@@ -135,13 +140,16 @@ cdef class GramForm:
         cdef double[::1] scratch = self._scratch()
         cdef size_t i
         self._check_room(labels, errors)
-        if sorted(order) != list(range(self.problem.k)):
+        cdef int32_t[:, ::1] own = np.zeros((labels.shape[0], labels.shape[1]), np.int32)
+        cdef const int32_t[::1] own_order = np.array(order, dtype=np.int32)
+        if sorted(own_order) != list(range(self.problem.k)):
             raise ParameterError("The 'order' parameter must be a permutation of the clusters.")
         with nogil:
             for i in range(self.n_targets):
                 target = self.target(i)
-                errors[i] = dpc_label_monotone(&self.problem, &target, &order[0], &labels[i, 0],
+                errors[i] = dpc_label_monotone(&self.problem, &target, &own_order[0], &own[i, 0],
                                                &scratch[0])
+        labels[...] = own
 
     def _check_room(self, int32_t[:, ::1] labels not None, double[::1] values not None):
         if (<size_t>labels.shape[0] != self.n_targets or <size_t>labels.shape[1] != self.problem.k

@@ -219,16 +219,17 @@ void dpc_unpack_u16(const uint8_t *packed, uint32_t n_bits, uint16_t *codes, siz
  * neighbouring symbols go to different tables, as far as those are small: SPARE counts in all. */
 enum { SPARE = 4096, MANY_TABLES = 1024 };
 
-/* counts[s] += number of symbols s among n of `width` bits, all known to be below n_counts. */
-static void count_symbols(const uint8_t *packed, uint32_t width, size_t n, uint64_t *counts,
-                          size_t n_counts)
+/* counts[s] += number of symbols s among n of `width` bits, of which those in the mask are read.
+ * Symbols above `most` are counted as 0; one of the two keeps all inside the counts. */
+static inline void count_below(const uint8_t *packed, uint32_t width, size_t n, uint64_t *counts,
+                               size_t n_counts, uint64_t mask, size_t most)
 {
+#define AT(symbol) ((size_t)(symbol) <= most ? (size_t)(symbol) : 0)
     const size_t n_tables = n < 4 * n_counts || n_counts > SPARE ? 1
                             : n_counts > MANY_TABLES             ? 2
                                                                  : 4;
     const half_t half = half_of(width);
     const size_t wide = wide_groups(n, width, half.byte);
-    const uint64_t mask = lane_mask(width, 64);
     uint64_t spare[SPARE];
     uint64_t *table[4];
 
@@ -239,14 +240,14 @@ static void count_symbols(const uint8_t *packed, uint32_t width, size_t n, uint6
     uint64_t *const a = table[0], *const b = table[1], *const c = table[2], *const d = table[3];
     for (size_t g = 0; g < wide; g++, packed += width) {
         uint64_t low = load_64(packed), high = load_64(packed + half.byte) >> half.bit;
-        a[low & mask]++;
-        b[low >> width & mask]++;
-        c[low >> 2 * width & mask]++;
-        d[low >> 3 * width & mask]++;
-        a[high & mask]++;
-        b[high >> width & mask]++;
-        c[high >> 2 * width & mask]++;
-        d[high >> 3 * width & mask]++;
+        a[AT(low & mask)]++;
+        b[AT(low >> width & mask)]++;
+        c[AT(low >> 2 * width & mask)]++;
+        d[AT(low >> 3 * width & mask)]++;
+        a[AT(high & mask)]++;
+        b[AT(high >> width & mask)]++;
+        c[AT(high >> 2 * width & mask)]++;
+        d[AT(high >> 3 * width & mask)]++;
     }
     for (size_t t = 1; t < n_tables; t++) {
         for (size_t s = 0; s < n_counts; s++) {
@@ -259,11 +260,18 @@ static void count_symbols(const uint8_t *packed, uint32_t width, size_t n, uint6
         size_t now = least(n, GROUP);
         dpc_unpack_u16(packed, width, group, now);
         for (size_t i = 0; i < now; i++) {
-            counts[group[i]]++;
+            counts[AT(group[i] & mask)]++;
         }
         packed += width;
         n -= now;
     }
+#undef AT
+}
+
+/* All symbols have a count. */
+static void count_symbols(const uint8_t *packed, uint32_t width, size_t n, uint64_t *counts)
+{
+    count_below(packed, width, n, counts, (size_t)1 << width, lane_mask(width, 64), SIZE_MAX);
 }
 
 void dpc_count_packed(const uint8_t *packed, uint32_t n_bits, size_t n, uint64_t *counts)
@@ -277,7 +285,7 @@ void dpc_count_packed(const uint8_t *packed, uint32_t n_bits, size_t n, uint64_t
         const uint64_t mask = lane_mask(n_bits, 64);
         const size_t whole = n / GROUP * GROUP;
         uint64_t symbols[256] = {0};
-        count_symbols(packed, width, whole / per, symbols, (size_t)1 << width);
+        count_symbols(packed, width, whole / per, symbols);
         for (size_t s = 0; s < (size_t)1 << width; s++) {
             for (uint32_t k = 0; k < per; k++) {
                 counts[s >> k * n_bits & mask] += symbols[s];
@@ -286,20 +294,26 @@ void dpc_count_packed(const uint8_t *packed, uint32_t n_bits, size_t n, uint64_t
         packed += whole / GROUP * n_bits;
         n -= whole;
     }
-    count_symbols(packed, n_bits, n, counts, (size_t)1 << n_bits);
+    count_symbols(packed, n_bits, n, counts);
 }
 
-/* On a little-endian machine an array of codes is its own packing at 8 or 16 bits. */
+/* On a little-endian machine an array of codes is its own packing at 8 or 16 bits. Another thread may
+ * change the codes meanwhile, so nothing that was seen once is relied on for memory later: codes of 8
+ * bits are read once, into a table that has a count for each of them; so large a table of 16 bits is
+ * too much for a stack, and there the second reading is held inside the counts. */
 enum dpc_status dpc_count_u8(const uint8_t *codes, size_t n, uint64_t *counts, size_t n_counts)
 {
-    uint8_t most = 0;
-    for (size_t i = 0; i < n; i++) {
-        most = codes[i] > most ? codes[i] : most;
+    uint64_t all[UINT8_MAX + 1] = {0};
+    count_symbols(codes, 8, n, all);
+    const size_t used = least(n_counts, UINT8_MAX + 1);
+    for (size_t c = used; c <= UINT8_MAX; c++) {
+        if (all[c] != 0) {
+            return DPC_ERR_CODE;
+        }
     }
-    if (n && most >= n_counts) {
-        return DPC_ERR_CODE;
+    for (size_t c = 0; c < used; c++) {
+        counts[c] += all[c];
     }
-    count_symbols(codes, 8, n, counts, least(n_counts, (size_t)UINT8_MAX + 1));
     return DPC_OK;
 }
 
@@ -312,6 +326,12 @@ enum dpc_status dpc_count_u16(const uint16_t *codes, size_t n, uint64_t *counts,
     if (n && most >= n_counts) {
         return DPC_ERR_CODE;
     }
-    count_symbols((const uint8_t *)codes, 16, n, counts, least(n_counts, (size_t)UINT16_MAX + 1));
+    const uint8_t *packed = (const uint8_t *)codes;
+    const size_t used = least(n_counts, UINT16_MAX + 1);
+    if (n && (used & (used - 1)) == 0) {
+        count_below(packed, 16, n, counts, used, used - 1, SIZE_MAX);
+    } else if (n) {
+        count_below(packed, 16, n, counts, used, UINT16_MAX, used - 1);
+    }
     return DPC_OK;
 }

@@ -42,8 +42,8 @@ void dpc_unpack_u16(const uint8_t *packed, uint32_t n_bits, uint16_t *codes, siz
 void dpc_count_packed(const uint8_t *packed, uint32_t n_bits, size_t n, uint64_t *counts);
 
 /* The same for codes that are not packed, and for any number of counts, 0 included. Returns
- * DPC_ERR_CODE if a code is n_counts or more; counts are as they were then. The codes are read
- * twice and must not change meanwhile: the second reading trusts the first. */
+ * DPC_ERR_CODE if a code is n_counts or more; counts are as they were then. Codes that another thread
+ * changes meanwhile may be counted wrongly, but nothing outside counts is touched. */
 enum dpc_status dpc_count_u8(const uint8_t *codes, size_t n, uint64_t *counts,
                              size_t n_counts) DPC_MUST_CHECK;
 enum dpc_status dpc_count_u16(const uint16_t *codes, size_t n, uint64_t *counts,
