@@ -22,6 +22,7 @@ from dpcore_ext._c_simd cimport (
     dpc_level,
     dpc_select,
     dpc_wipe,
+    dpc_wipe_stack,
 )
 
 from numbers import Integral
@@ -94,6 +95,7 @@ def keystream(Key key not None, uint64_t nonce, uint64_t counter, uint8_t[::1] o
     if out.shape[0]:
         with nogil:
             dpc_kernels().keystream(&key.key, nonce, counter, out.shape[0] // 64, &out[0])
+            dpc_wipe_stack()
 
 
 def keystream_at(Key key not None, uint64_t nonce, const uint64_t[::1] counters not None,
@@ -104,6 +106,7 @@ def keystream_at(Key key not None, uint64_t nonce, const uint64_t[::1] counters 
     if out.shape[0]:
         with nogil:
             dpc_kernels().keystream_at(&key.key, nonce, &counters[0], counters.shape[0], &out[0])
+            dpc_wipe_stack()
 
 
 def levels():
@@ -154,6 +157,7 @@ cdef struct chacha_state_t:
 cdef void refill(chacha_state_t *state) noexcept nogil:
     dpc_kernels().keystream(&state.key, state.nonce, state.block, WORDS // 8,
                             <uint8_t *>state.words)
+    dpc_wipe_stack()
     state.block += WORDS // 8
     state.at = 0
 

@@ -16,6 +16,7 @@ cdef extern from "dpcore/chacha.h" nogil:
     void dpc_key_derive(dpc_key_t *child, const dpc_key_t *parent, const uint8_t *digest)
     dpc_status dpc_entropy(uint8_t *out, size_t n)
     void dpc_wipe(void *p, size_t n)
+    void dpc_wipe_stack()
     uint64_t dpc_fork_generation()
 
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dpcore/sample.h"
+#include "private/stack.h"
 #include "private/wide.h"
 
 /* A device has little memory for the stack. */
@@ -86,10 +87,22 @@ typedef struct {
     uint64_t block[GROUP][8];
 } scratch_t;
 
-static void encode_chunk(const dpc_kernels_t *kernels, const dpc_key_t *key,
-                         const dpc_rows_t *rows, const dpc_cut_t *cut, uint64_t start,
-                         const double *x, void *codes, size_t n, int small, scratch_t *s,
-                         int *finite)
+/* After a call of n elements, from the function that called the OUT_OF_LINE one; of a short call, what
+ * it has used. */
+static void wipe_all(scratch_t *s, size_t n)
+{
+    const size_t m = n < CHUNK ? n : CHUNK, words = m + 2 * (DPC_BLOCK_BYTES / 4);
+    const size_t most = sizeof s->keystream / sizeof *s->keystream;
+    wipe_stack();
+    dpc_wipe(s->keystream, (words < most ? words : most) * sizeof *s->keystream);
+    dpc_wipe(s->open, m * sizeof s->open[0]);
+    dpc_wipe(s->block, sizeof s->block);
+}
+
+static OUT_OF_LINE void encode_chunk(const dpc_kernels_t *kernels, const dpc_key_t *key,
+                                     const dpc_rows_t *rows, const dpc_cut_t *cut, uint64_t start,
+                                     const double *x, void *codes, size_t n, int small,
+                                     scratch_t *s, int *finite)
 {
     const uint64_t per_block = DPC_BLOCK_BYTES / sizeof *s->keystream;
     uint64_t first = start / per_block, last = (start + n - 1) / per_block;
@@ -144,7 +157,7 @@ enum dpc_status dpc_encode_f64(const dpc_kernels_t *kernels, const dpc_key_t *ke
         encode_chunk(kernels, key, rows, cut, start + done, x + done, codes_at(rows, codes, done),
                      m, n <= DPC_SMALL, &s, &finite);
     }
-    dpc_wipe(&s, sizeof s);
+    wipe_all(&s, n);
     return finite ? DPC_OK : DPC_ERR_NOT_FINITE;
 }
 
@@ -163,7 +176,7 @@ enum dpc_status dpc_encode_f32(const dpc_kernels_t *kernels, const dpc_key_t *ke
         encode_chunk(kernels, key, rows, cut, start + done, wide, codes_at(rows, codes, done), m,
                      n <= DPC_SMALL, &s, &finite);
     }
-    dpc_wipe(&s, sizeof s);
-    dpc_wipe(wide, sizeof wide);
+    wipe_all(&s, n);
+    dpc_wipe(wide, (n < CHUNK ? n : CHUNK) * sizeof wide[0]);
     return finite ? DPC_OK : DPC_ERR_NOT_FINITE;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "private/sat.h"
+#include "private/stack.h"
 #include "private/wide.h"
 
 enum { CHUNK = 2048, GROUP = 16, REFINE_LANE = 16 };
@@ -132,6 +133,20 @@ typedef struct {
     int64_t settled[CHUNK];
 } scratch_t;
 
+/* After a call of n elements, from the function that called the OUT_OF_LINE one. A short call has used
+ * the beginning of every array only: all of it takes longer to wipe than to fill. */
+static void wipe_all(scratch_t *s, size_t n)
+{
+    const size_t m = n < CHUNK ? n : CHUNK, bytes = 8 * m + 2 * DPC_BLOCK_BYTES;
+    wipe_stack();
+    dpc_wipe(s->keystream, bytes < sizeof s->keystream ? bytes : sizeof s->keystream);
+    dpc_wipe(s->open, m * sizeof s->open[0]);
+    dpc_wipe(s->low_open, m * sizeof s->low_open[0]);
+    dpc_wipe(s->value, m * sizeof s->value[0]);
+    dpc_wipe(s->low, m * sizeof s->low[0]);
+    dpc_wipe(s->settled, m * sizeof s->settled[0]);
+}
+
 /* Low digits of every element of a chunk, added up into s->low. */
 static void digits_chunk(const dpc_kernels_t *kernels, const dpc_key_t *key,
                          const dpc_digits_t *law, uint64_t start, size_t n, int small,
@@ -239,21 +254,28 @@ static void top_chunk(const dpc_kernels_t *kernels, const dpc_key_t *key, const 
     }
 }
 
+static OUT_OF_LINE void sample_digits(const dpc_kernels_t *kernels, const dpc_key_t *key,
+                                      const dpc_digits_t *law, uint64_t start, const int64_t *x,
+                                      int64_t *y, size_t n, scratch_t *s)
+{
+    const int small = n <= DPC_SMALL;
+    for (size_t done = 0; done < n; done += CHUNK) {
+        size_t m = n - done < CHUNK ? n - done : CHUNK;
+        if (law->n_digits > 0) {
+            digits_chunk(kernels, key, law, start + done, m, small, s);
+        }
+        top_chunk(kernels, key, law, start + done, x == NULL ? NULL : x + done, y + done, m, small,
+                  s);
+    }
+}
+
 void dpc_sample_digits(const dpc_kernels_t *kernels, const dpc_key_t *key,
                        const dpc_digits_t *law, uint64_t start, const int64_t *x, int64_t *y,
                        size_t n)
 {
     scratch_t s;
-    const int small = n <= DPC_SMALL;
-    for (size_t done = 0; done < n; done += CHUNK) {
-        size_t m = n - done < CHUNK ? n - done : CHUNK;
-        if (law->n_digits > 0) {
-            digits_chunk(kernels, key, law, start + done, m, small, &s);
-        }
-        top_chunk(kernels, key, law, start + done, x == NULL ? NULL : x + done, y + done, m, small,
-                  &s);
-    }
-    dpc_wipe(&s, sizeof s);
+    sample_digits(kernels, key, law, start, x, y, n, &s);
+    wipe_all(&s, n);
 }
 
 /* e^-x by Taylor's series at x / 16 < 1/4 and four squarings. */
@@ -326,61 +348,68 @@ static int gauss_try(const dpc_gauss_t *law, const uint64_t *bulk_word, const ui
     return accepted(law, c, f, u);
 }
 
-void dpc_sample_gauss(const dpc_kernels_t *kernels, const dpc_key_t *key, const dpc_gauss_t *law,
-                      uint64_t start, const int64_t *x, int64_t *y, size_t n)
+static OUT_OF_LINE void sample_gauss(const dpc_kernels_t *kernels, const dpc_key_t *key,
+                                     const dpc_gauss_t *law, uint64_t start, const int64_t *x,
+                                     int64_t *y, size_t n, scratch_t *s)
 {
-    scratch_t s;
     const int small = n <= DPC_SMALL;
     for (size_t done = 0; done < n; done += CHUNK) {
         const uint64_t base = start + done;
         size_t m = n - done < CHUNK ? n - done : CHUNK;
         const uint64_t *words =
-            (const uint64_t *)lane_words(kernels, key, 0, base, m, sizeof *words, s.keystream);
-        size_t n_open = kernels->gauss(&law->bulk, words, m, s.settled, s.open);
+            (const uint64_t *)lane_words(kernels, key, 0, base, m, sizeof *words, s->keystream);
+        size_t n_open = kernels->gauss(&law->bulk, words, m, s->settled, s->open);
         if (small) {
-            n_open = all_open(m, s.open);
+            n_open = all_open(m, s->open);
         }
         for (uint32_t attempt = 0; n_open > 0; attempt++) {
             size_t still_open = 0;
             for (size_t g = 0; g < n_open; g += GROUP) {
                 size_t in_group = n_open - g < GROUP ? n_open - g : GROUP;
                 group_t group;
-                refine_group(kernels, key, nonce_of(REFINE_LANE, attempt), base, s.open + g,
+                refine_group(kernels, key, nonce_of(REFINE_LANE, attempt), base, s->open + g,
                              in_group, &group);
                 for (size_t j = 0; j < in_group; j++) {
-                    uint16_t i = s.open[g + j];
+                    uint16_t i = s->open[g + j];
                     uint64_t magnitude;
                     int negative;
                     if (gauss_try(law, attempt == 0 ? &words[i] : NULL, group.block[j], &magnitude,
                                   &negative)) {
-                        s.settled[i] = negative ? -(int64_t)magnitude : (int64_t)magnitude;
+                        s->settled[i] = negative ? -(int64_t)magnitude : (int64_t)magnitude;
                     } else {
-                        s.open[still_open++] = i;
+                        s->open[still_open++] = i;
                     }
                 }
             }
             n_open = still_open;
         }
         for (size_t i = 0; i < m; i++) {
-            int64_t noise = s.settled[i];
+            int64_t noise = s->settled[i];
             y[done + i] = sat_offset(x == NULL ? 0 : x[done + i],
                                      noise < 0 ? (uint64_t)-noise : (uint64_t)noise, noise < 0);
         }
     }
-    dpc_wipe(&s, sizeof s);
 }
 
-void dpc_sample_integers(const dpc_kernels_t *kernels, const dpc_key_t *key, int64_t low,
-                         uint64_t bound, uint64_t start, int64_t *y, size_t n)
+void dpc_sample_gauss(const dpc_kernels_t *kernels, const dpc_key_t *key, const dpc_gauss_t *law,
+                      uint64_t start, const int64_t *x, int64_t *y, size_t n)
 {
     scratch_t s;
+    sample_gauss(kernels, key, law, start, x, y, n, &s);
+    wipe_all(&s, n);
+}
+
+static OUT_OF_LINE void sample_integers(const dpc_kernels_t *kernels, const dpc_key_t *key,
+                                        int64_t low, uint64_t bound, uint64_t start, int64_t *y,
+                                        size_t n, scratch_t *s)
+{
     /* Lemire's method: word * bound / 2^64 is uniform once the words whose low half falls below
      * 2^64 mod bound are refused. */
     const uint64_t refused = bound == 0 ? 0 : (0 - bound) % bound;
     for (size_t done = 0; done < n; done += CHUNK) {
         size_t m = n - done < CHUNK ? n - done : CHUNK;
         const uint64_t *words = (const uint64_t *)lane_words(kernels, key, 0, start + done, m,
-                                                             sizeof *words, s.keystream);
+                                                             sizeof *words, s->keystream);
         for (size_t i = 0; i < m; i++) {
             u128_t product = mul_64(words[i], bound);
             const uint64_t element = start + done + i;
@@ -396,5 +425,12 @@ void dpc_sample_integers(const dpc_kernels_t *kernels, const dpc_key_t *key, int
             y[done + i] = (int64_t)((uint64_t)low + value);
         }
     }
-    dpc_wipe(&s, sizeof s);
+}
+
+void dpc_sample_integers(const dpc_kernels_t *kernels, const dpc_key_t *key, int64_t low,
+                         uint64_t bound, uint64_t start, int64_t *y, size_t n)
+{
+    scratch_t s;
+    sample_integers(kernels, key, low, bound, start, y, n, &s);
+    wipe_all(&s, n);
 }

@@ -57,6 +57,11 @@ static inline void dpc_wipe(void *p, size_t n)
 #endif
 }
 
+/* Overwrites what a kernel has left on the stack: keys and keystream, most of it where the compiler kept
+ * registers. For callers of dpc_keystream_fn and dpc_keystream_at_fn, once they are done; the functions
+ * of the other headers do so themselves. */
+void dpc_wipe_stack(void);
+
 /* Grows by one in every forked child, so that state made before a fork is recognised after it. */
 uint64_t dpc_fork_generation(void);
 
