@@ -37,11 +37,13 @@ from dpcore_ext.errors import ParameterError
 cdef class KMeansRun:
     """The memory of one run: x of shape (d, n), float64 or float32, and k centers; see cluster.h.
 
-    `centers`, `labels` and `distances` are views of what the native code works on.
+    `centers`, `labels` and `distances` are views of what the native code works on. Whatever is
+    written to them, the native code stays inside its memory.
     """
 
-    def __init__(self, x not None, Py_ssize_t k):
-        if x.ndim != 2 or not x.flags.c_contiguous or x.dtype not in (np.float64, np.float32):
+    def __cinit__(self, x not None, Py_ssize_t k):
+        if (x.ndim != 2 or not (x.flags.c_contiguous and x.flags.aligned)
+                or x.dtype not in (np.float64, np.float32)):
             raise ParameterError("The 'x' parameter must be a contiguous float array (d, n).")
         d, n = x.shape
         if not (d >= 1 and n >= 1 and 1 <= k < 2**31):
@@ -58,25 +60,15 @@ cdef class KMeansRun:
         cdef int32_t[::1] labels = self.labels
         cdef double[:, ::1] partial = sums
         if self.single:
-            self._bind_f32(x, self.centers, self.distances, bias)
+            bind_f32(self, x, self.centers, self.distances, bias)
             self.f32.n, self.f32.d, self.f32.k, self.f32.chunk = n, d, k, chunk
             self.f32.labels = &labels[0]
             self.f32.total, self.f32.partial = &partial[0, 0], &partial[1, 0]
         else:
-            self._bind_f64(x, self.centers, self.distances, bias)
+            bind_f64(self, x, self.centers, self.distances, bias)
             self.f64.n, self.f64.d, self.f64.k, self.f64.chunk = n, d, k, chunk
             self.f64.labels = &labels[0]
             self.f64.total, self.f64.partial = &partial[0, 0], &partial[1, 0]
-
-    def _bind_f64(self, const double[:, ::1] x, double[:, ::1] centers, double[::1] distances,
-                  double[::1] bias):
-        self.f64.bias = &bias[0]
-        self.f64.x, self.f64.centers, self.f64.distances = &x[0, 0], &centers[0, 0], &distances[0]
-
-    def _bind_f32(self, const float[:, ::1] x, float[:, ::1] centers, float[::1] distances,
-                  float[::1] bias):
-        self.f32.bias = &bias[0]
-        self.f32.x, self.f32.centers, self.f32.distances = &x[0, 0], &centers[0, 0], &distances[0]
 
     def restart(self, centers not None):
         """Begin again from other centers of shape (k, d)."""
@@ -197,3 +189,17 @@ cdef class KMeansRun:
     @property
     def changed(self):
         return self.f32.changed if self.single else self.f64.changed
+
+
+cdef int bind_f64(KMeansRun run, const double[:, ::1] x, double[:, ::1] centers,
+                  double[::1] distances, double[::1] bias) except -1:
+    run.f64.bias = &bias[0]
+    run.f64.x, run.f64.centers, run.f64.distances = &x[0, 0], &centers[0, 0], &distances[0]
+    return 0
+
+
+cdef int bind_f32(KMeansRun run, const float[:, ::1] x, float[:, ::1] centers,
+                  float[::1] distances, float[::1] bias) except -1:
+    run.f32.bias = &bias[0]
+    run.f32.x, run.f32.centers, run.f32.distances = &x[0, 0], &centers[0, 0], &distances[0]
+    return 0

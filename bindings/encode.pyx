@@ -2,6 +2,7 @@
 """Local randomisers with finitely many outputs, driven by tables."""
 
 from cython cimport floating
+from libc.math cimport INFINITY
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dpcore_ext._c_encode cimport (
@@ -12,12 +13,16 @@ from dpcore_ext._c_encode cimport (
     dpc_rows_entries,
     dpc_rows_t,
 )
+from dpcore_ext._c_seam cimport is_aligned, is_span, overlap
 from dpcore_ext._c_simd cimport dpc_key_t, dpc_status
 from dpcore_ext.rng cimport Key, kernels
 
 import numpy as np
 
 from dpcore_ext.errors import ParameterError, raise_status
+
+# Indices of entries have 32 bits in the kernels, and signs at some levels; devices have this limit.
+cdef Py_ssize_t MOST_ENTRIES = 1 << 28
 
 ctypedef fused code_t:
     uint8_t
@@ -53,9 +58,9 @@ cdef class Rows:
         Inputs of the first and the last row.
     """
 
-    def __init__(self, const uint64_t[:, :, ::1] cut not None,
-                 const uint16_t[:, ::1] alias not None, int n_intervals, double lower,
-                 double upper):
+    def __cinit__(self, const uint64_t[:, :, ::1] cut not None,
+                  const uint16_t[:, ::1] alias not None, int n_intervals, double lower,
+                  double upper):
         cdef Py_ssize_t n_columns = alias.shape[1]
         cdef int bits = int(n_columns).bit_length() - 1
         if n_columns != 1 << bits or not 1 <= bits <= DPC_MAX_LOG2_COLUMNS:
@@ -63,13 +68,21 @@ cdef class Rows:
         if (n_intervals < 1 or alias.shape[0] != n_intervals + 1 or cut.shape[0] != alias.shape[0]
                 or cut.shape[1] != n_columns or cut.shape[2] != 2 or not lower < upper):
             raise ParameterError("The 'cut' and 'alias' parameters must describe the same rows.")
+        if (<Py_ssize_t>n_intervals + 1) << bits > MOST_ENTRIES:
+            raise ParameterError("The 'alias' parameter must have at most 2**28 entries.")
+        own_alias = np.array(alias, dtype=np.uint16, order="C")
+        if own_alias.max() >= n_columns:
+            raise ParameterError("The 'alias' parameter must hold numbers of columns.")
+        if not 0 < n_intervals / (upper - lower) < INFINITY:
+            raise ParameterError("The 'lower' and 'upper' parameters must be finite.")
         own_cut = np.array(cut, dtype=np.uint64, order="C")
         entries = np.empty((n_intervals + 1, n_columns), dtype=np.uint32)
         self.buffers = (own_cut, entries)
         cdef uint64_t[:, :, ::1] cut_view = own_cut
         cdef uint32_t[:, ::1] entry_view = entries
+        cdef uint16_t[:, ::1] alias_view = own_alias
         self.cut = <const dpc_cut_t *>&cut_view[0, 0, 0]
-        dpc_rows_entries(self.cut, &alias[0, 0], entries.size, bits, &entry_view[0, 0])
+        dpc_rows_entries(self.cut, &alias_view[0, 0], entries.size, bits, &entry_view[0, 0])
         self.rows.entry = &entry_view[0, 0]
         self.rows.n_intervals = n_intervals
         self.rows.log2_columns = bits
@@ -103,7 +116,15 @@ cdef class Rows:
         cdef dpc_status status
         if out.shape[0] != x.shape[0] or sizeof(code_t) != self.dtype.itemsize:
             raise ParameterError("The 'out' parameter must be a code array of the shape of 'x'.")
+        if not is_span(start, n):
+            raise ParameterError("The 'start' parameter must leave all indices below 2**62.")
         if n:
+            if overlap(&x[0], n * sizeof(floating), &out[0], n * sizeof(code_t)):
+                raise ParameterError("The 'out' parameter must not share memory with 'x'.")
+            if not is_aligned(&out[0], sizeof(code_t)):
+                raise ParameterError("The 'out' parameter must be an aligned array.")
+            if not is_aligned(&x[0], sizeof(floating)):
+                x = np.array(x)
             with nogil:
                 if floating is double:
                     status = dpc_encode_f64(kernels(), &key.key, &self.rows, self.cut, start,

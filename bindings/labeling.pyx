@@ -32,9 +32,9 @@ cdef class GramForm:
     scale, eta : float
     """
 
-    def __init__(self, const double[:, ::1] gram not None, const double[:, :, ::1] cross not None,
-                 const double[::1] square not None, const double[::1] mean=None,
-                 const double[:, ::1] target_mean=None, double scale=1.0, double eta=0.0):
+    def __cinit__(self, const double[:, ::1] gram not None, const double[:, :, ::1] cross not None,
+                  const double[::1] square not None, const double[::1] mean=None,
+                  const double[:, ::1] target_mean=None, double scale=1.0, double eta=0.0):
         cdef Py_ssize_t k = gram.shape[0], n_labels = cross.shape[1]
         if (not (1 <= k <= 1 << 15 and 1 <= n_labels <= 1 << 15) or gram.shape[1] != k
                 or cross.shape[2] != k or cross.shape[0] < 1 or square.shape[0] != cross.shape[0]):
@@ -67,7 +67,7 @@ cdef class GramForm:
     def _own_labels(self, labels):
         """A checked copy: without the GIL, others may change what they gave us after the check."""
         array = np.array(labels, dtype=np.int32, order="C")
-        if <size_t>array.shape[-1] != self.problem.k:
+        if <size_t>array.shape[array.ndim - 1] != self.problem.k:
             raise ParameterError("The 'labels' parameter must have one column for each cluster.")
         if array.size and (array.min() < 0 or array.max() >= <Py_ssize_t>self.problem.n_labels):
             raise ParameterError("The 'labels' parameter must hold numbers below n_labels.")

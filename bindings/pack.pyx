@@ -17,6 +17,8 @@ from dpcore_ext._c_pack cimport (
     dpc_unpack_u16,
 )
 
+from numbers import Integral
+
 from dpcore_ext.errors import DataError, ParameterError, raise_status
 
 MAX_BITS = DPC_MAX_BITS
@@ -64,7 +66,7 @@ cdef int count_u16(const uint16_t *codes, size_t n, uint64_t *counts,
 
 
 cdef uint32_t checked_bits(object n_bits, uint32_t most) except 0:
-    if not 1 <= n_bits <= most:
+    if not isinstance(n_bits, Integral) or not 1 <= n_bits <= most:
         raise ParameterError(f"The 'n_bits' parameter must be an integer from 1 to {most}.")
     return n_bits
 

@@ -15,10 +15,10 @@ cdef class Cells:
     `h` and `c` are (G, B, T, H), `gates` is (G, B, T, 4H); all are float32 and contiguous.
     """
 
-    def __init__(self, const float[:, :, ::1] x not None, const float[:, ::1] wx not None,
-                 const float[:, :, ::1] wh not None, const float[:, ::1] bias not None,
-                 float[:, :, :, ::1] h not None, float[:, :, :, ::1] c not None,
-                 float[:, :, :, ::1] gates not None):
+    def __cinit__(self, const float[:, :, ::1] x not None, const float[:, ::1] wx not None,
+                  const float[:, :, ::1] wh not None, const float[:, ::1] bias not None,
+                  float[:, :, :, ::1] h not None, float[:, :, :, ::1] c not None,
+                  float[:, :, :, ::1] gates not None):
         cdef Py_ssize_t groups = x.shape[0], rows = x.shape[1], steps = x.shape[2]
         cdef Py_ssize_t hidden = wh.shape[1], i
         if groups == 0 or rows == 0 or steps == 0 or hidden == 0 or hidden % 16:

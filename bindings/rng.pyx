@@ -38,8 +38,16 @@ cdef const dpc_kernels_t *kernels() noexcept nogil:
     return dpc_kernels()
 
 
+cdef object own_call = object()  # which Python code cannot name
+
+
 cdef class Key:
     """A 256-bit ChaCha20 key. Opaque: wiped when freed, and shown by no method but `export`."""
+
+    def __cinit__(self, caller=None):
+        # A key that nobody set would be all zeros: noise that anybody can take off.
+        if caller is not own_call:
+            raise TypeError("A Key is made by Key.from_os or Key.from_bytes.")
 
     def __dealloc__(self):
         dpc_wipe(&self.key, sizeof(self.key))
@@ -47,7 +55,7 @@ cdef class Key:
     @staticmethod
     def from_os():
         """A key from the operating system's generator."""
-        cdef Key new = Key.__new__(Key)
+        cdef Key new = Key.__new__(Key, own_call)
         cdef uint8_t data[32]
         raise_status(dpc_entropy(data, 32))
         dpc_key_load(&new.key, data)
@@ -59,7 +67,7 @@ cdef class Key:
         """A key of exactly 32 bytes, used as it is."""
         if data.shape[0] != 32:
             raise ParameterError("The 'key' parameter must be 32 bytes long.")
-        cdef Key new = Key.__new__(Key)
+        cdef Key new = Key.__new__(Key, own_call)
         dpc_key_load(&new.key, &data[0])
         return new
 
@@ -67,7 +75,7 @@ cdef class Key:
         """The key addressed by a 32-byte digest under this one."""
         if digest.shape[0] != 32:
             raise ParameterError("The 'digest' parameter must be 32 bytes long.")
-        cdef Key new = Key.__new__(Key)
+        cdef Key new = Key.__new__(Key, own_call)
         dpc_key_derive(&new.key, &self.key, &digest[0])
         return new
 
