@@ -1,6 +1,6 @@
 #include "dpcore/chacha.h"
 
-#include <string.h>
+#include "private/memory.h"
 
 void dpc_key_load(dpc_key_t *key, const uint8_t bytes[32])
 {

@@ -1,8 +1,8 @@
 #include "dpcore/encode.h"
 
-#include <string.h>
-
 #include "dpcore/sample.h"
+#include "private/floats.h"
+#include "private/memory.h"
 #include "private/stack.h"
 #include "private/wide.h"
 

@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "dpcore/sample.h"
+#include "private/floats.h"
 
 /* v = x + 2^62 lies in 0, ..., 2^63 for a small x; only above that the top bits of v and v - 1 are
  * both set. No comparison, which old vector units lack for 64 bits. */

@@ -1,6 +1,6 @@
 #include "dpcore/pack.h"
 
-#include <string.h>
+#include "private/memory.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "dpcore needs a little-endian machine"

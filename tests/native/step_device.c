@@ -30,9 +30,9 @@ int main(int argc, char **argv)
     }
     signal(SIGTRAP, on_step);
     const double width = table.n_intervals / table.per_unit;
-    for (uint64_t next = 0; next < 8; next++) {
-        for (int i = 0; i <= 40; i++) {
-            const double x = i == 40 ? 1e300 : table.lower + width * (i - 5) / 30;
+    for (uint64_t next = 0; next < 3; next++) {
+        for (int i = 0; i <= 12; i++) {
+            const double x = i == 12 ? 1e300 : table.lower + width * (i - 1) / 10;
             uint16_t code = 0;
             dpc_device_t device;
             dpc_device_open(&device, &table, key, next);

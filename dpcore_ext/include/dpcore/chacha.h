@@ -12,7 +12,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#ifndef DPC_DEVICE
 #include <string.h>
+#endif
 
 #include "dpcore/status.h"
 
@@ -46,7 +48,7 @@ enum dpc_status dpc_entropy(uint8_t *out, size_t n) DPC_MUST_CHECK;
  * keeps the stores of memset. */
 static inline void dpc_wipe(void *p, size_t n)
 {
-#if defined(__GNUC__) && !defined(DPC_PORTABLE)
+#if defined(__GNUC__) && !defined(DPC_PORTABLE) && !defined(DPC_DEVICE)
     memset(p, 0, n);
     __asm__ __volatile__("" : : "r"(p) : "memory");
 #else

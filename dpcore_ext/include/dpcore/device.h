@@ -1,8 +1,8 @@
 /* dpcore on a device: local randomisers, their keys and their messages, without an operating system.
  *
  * `make device` builds libdpcore_device.a; this header is all that a program needs besides. Nothing is
- * allocated, nothing is global, memcpy and memset are all that is taken from outside. A little-endian
- * machine is needed; floating point (in hardware or in software) places a reading on the public grid
+ * allocated, nothing is global; memcpy, memset and the compiler's runtime are all that is taken from
+ * outside, and no header of a libc is read. A little-endian machine is needed; floating point (in hardware or in software) places a reading on the public grid
  * of the mechanism, as dpcore does, and never takes part in choosing what is sent.
  *
  * In Python, `mechanism.to_table()` gives the bytes that dpc_device_load takes. A device with the key

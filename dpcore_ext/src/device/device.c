@@ -1,10 +1,9 @@
 #include "dpcore/device.h"
 
-#include <string.h>
-
 #include "dpcore/encode.h"
 #include "dpcore/pack.h"
 #include "private/device.h"
+#include "private/memory.h"
 #include "private/sha256.h"
 
 enum { GROUP = 16, MESSAGE_HEADER = 28, MESSAGE_PARAMETERS = 36, MESSAGE_CHECKSUM = 4 };

@@ -1,8 +1,7 @@
 /* The kernels that a device runs, one block at a time. It encodes so few readings at once that all of
  * them are settled without the kernel for many. */
-#include <string.h>
-
 #include "private/levels.h"
+#include "private/memory.h"
 
 #define LANES 1
 #define LEVEL(name) name##_device

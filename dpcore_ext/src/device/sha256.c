@@ -1,8 +1,7 @@
 #include "private/sha256.h"
 
-#include <string.h>
-
 #include "dpcore/chacha.h"
+#include "private/memory.h"
 
 static const uint32_t first[8] = {
     0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,

@@ -1,7 +1,7 @@
-#include <string.h>
-
 #include "dpcore/device.h"
 #include "private/device.h"
+#include "private/floats.h"
+#include "private/memory.h"
 #include "private/sha256.h"
 
 static uint32_t load_32(const uint8_t *p)

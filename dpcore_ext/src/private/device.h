@@ -16,13 +16,8 @@
 #ifndef DPC_PRIVATE_DEVICE_H
 #define DPC_PRIVATE_DEVICE_H
 
-#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#if FLT_EVAL_METHOD != 0 || defined(__FAST_MATH__)
-#error "dpcore needs doubles that are rounded at every step: no x87, no -ffast-math"
-#endif
 
 enum { TABLE_HEADER = 72, TABLE_DIGEST = 32, MOST_ENTRIES = 1 << 28 };
 enum { AT_EPSILON = 16, AT_LOWER = 24, AT_UPPER = 32, AT_NAME = 40 };
