@@ -3,6 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF /* gcc does not contract in ISO mode: all compilers round alike */
+#endif
+
 #define REAL double
 #define OF(name) name##_f64
 #define RUN dpc_kmeans_f64_t

@@ -3,6 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF /* gcc does not contract in ISO mode: all compilers round alike */
+#endif
+
 /* The scratch memory of a search: slopes, then the residual of the means. */
 typedef struct {
     const dpc_labeling_t *problem;
