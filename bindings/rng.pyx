@@ -21,6 +21,7 @@ from dpcore_ext._c_simd cimport (
     dpc_key_t,
     dpc_level,
     dpc_select,
+    dpc_watch_forks,
     dpc_wipe,
     dpc_wipe_stack,
 )
@@ -147,7 +148,8 @@ def fork_generation():
 
 for _name in levels():
     select(_name)
-fork_generation()
+if not dpc_watch_forks():
+    raise ImportError("dpcore cannot be used here: the system does not tell of forked processes.")
 
 
 cdef struct chacha_state_t:

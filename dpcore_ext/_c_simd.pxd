@@ -17,6 +17,7 @@ cdef extern from "dpcore/chacha.h" nogil:
     dpc_status dpc_entropy(uint8_t *out, size_t n)
     void dpc_wipe(void *p, size_t n)
     void dpc_wipe_stack()
+    int dpc_watch_forks()
     uint64_t dpc_fork_generation()
 
 

@@ -1,6 +1,11 @@
 #include "private/levels.h"
 
-static const dpc_kernels_t *chosen = &dpc_kernels_baseline;
+/* One thread may read it while another selects a level. */
+#if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_ATOMICS__)
+static const dpc_kernels_t *_Atomic chosen = &dpc_kernels_baseline;
+#else
+static const dpc_kernels_t *volatile chosen = &dpc_kernels_baseline;
+#endif
 
 const dpc_kernels_t *dpc_kernels(void) { return chosen; }
 

@@ -14,6 +14,7 @@ enum dpc_status dpc_entropy(uint8_t *out, size_t n)
 }
 
 /* Windows has no fork. */
+int dpc_watch_forks(void) { return 1; }
 uint64_t dpc_fork_generation(void) { return 0; }
 
 #else
@@ -48,11 +49,10 @@ static uint64_t generation;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) { generation++; }
-static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+static int watching;
+static void watch_forks(void) { watching = pthread_atfork(NULL, NULL, in_child) == 0; }
 
-uint64_t dpc_fork_generation(void)
-{
-    pthread_once(&once, watch_forks);
-    return generation;
-}
+int dpc_watch_forks(void) { return pthread_once(&once, watch_forks) == 0 && watching; }
+
+uint64_t dpc_fork_generation(void) { return generation; }
 #endif

@@ -134,6 +134,10 @@ static void test_refusals(const dpc_device_table_t *table)
     device.next = UINT64_MAX;
     CHECK(dpc_device_encode_i32(&device, (const int32_t *)&bad, 1, codes) == DPC_DEVICE_INDEX);
     memset(codes, 0xff, sizeof codes);
+    CHECK(dpc_device_message_size(table, ((size_t)1 << 28) - 1) > (size_t)1 << 25);
+    CHECK(dpc_device_message_size(table, (size_t)1 << 28) == 0);
+    CHECK(dpc_device_message_size(table, SIZE_MAX) == 0);
+    CHECK(dpc_device_pack(table, codes, SIZE_MAX, message, SIZE_MAX) == DPC_DEVICE_SPACE);
     CHECK(table->n_outputs == 256 ||
           dpc_device_pack(table, codes, 1, message, dpc_device_message_size(table, 1)) ==
               DPC_DEVICE_CODE);

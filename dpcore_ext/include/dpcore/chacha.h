@@ -64,6 +64,10 @@ static inline void dpc_wipe(void *p, size_t n)
  * of the other headers do so themselves. */
 void dpc_wipe_stack(void);
 
+/* To be called before the first dpc_fork_generation: 0 if forks would not be seen, so that the noise of a
+ * process could come again in its child. */
+int dpc_watch_forks(void) DPC_MUST_CHECK;
+
 /* Grows by one in every forked child, so that state made before a fork is recognised after it. */
 uint64_t dpc_fork_generation(void);
 

@@ -108,10 +108,10 @@ enum dpc_device_status dpc_device_encode_f64(dpc_device_t *device, const double 
 enum dpc_device_status dpc_device_encode_i32(dpc_device_t *device, const int32_t *readings,
                                              size_t n, void *codes) DPC_DEVICE_CHECK;
 
-/* Bytes of a message of n codes, n < 2^32. */
+/* Bytes of a message of n codes, or 0 for 2^28 and more, which no message holds. */
 size_t dpc_device_message_size(const dpc_device_table_t *table, size_t n);
 
-/* The message of n codes into out[capacity]. */
+/* The message of n codes into out[capacity]; DPC_DEVICE_SPACE also where n is 2^28 or more. */
 enum dpc_device_status dpc_device_pack(const dpc_device_table_t *table, const void *codes, size_t n,
                                        uint8_t *out, size_t capacity) DPC_DEVICE_CHECK;
 

@@ -9,6 +9,7 @@
 enum { GROUP = 16, MESSAGE_HEADER = 28, MESSAGE_PARAMETERS = 36, MESSAGE_CHECKSUM = 4 };
 
 static const uint64_t index_limit = (uint64_t)1 << 62;
+static const size_t most_codes = (size_t)1 << 28; /* 2 bytes each: no size wraps in 32 bits */
 
 extern const dpc_kernels_t dpc_kernels_device;
 
@@ -179,6 +180,9 @@ static uint32_t crc_32(const uint8_t *data, size_t n)
 
 size_t dpc_device_message_size(const dpc_device_table_t *table, size_t n)
 {
+    if (n >= most_codes) {
+        return 0;
+    }
     return MESSAGE_HEADER + MESSAGE_PARAMETERS + dpc_packed_size(n, table->n_bits) +
            MESSAGE_CHECKSUM;
 }
@@ -198,7 +202,7 @@ enum dpc_device_status dpc_device_pack(const dpc_device_table_t *table, const vo
                                        uint8_t *out, size_t capacity)
 {
     const size_t size = dpc_device_message_size(table, n), payload = dpc_packed_size(n, table->n_bits);
-    if (capacity < size) {
+    if (size == 0 || capacity < size) {
         return DPC_DEVICE_SPACE;
     }
     if (!are_codes(table, codes, n)) {
