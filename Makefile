@@ -157,7 +157,8 @@ fuzz: $(VENV)/.extra-fuzz build native-programs ## fuzz the parsers for FUZZ_SEC
 		mkdir -p "build/fuzz/$$target-corpus"; \
 		"./$(NATIVE)/$$target" --seeds "build/fuzz/$$target-corpus"; \
 		$(CLANG) $(FUZZ_CFLAGS) -Idpcore_ext/include -Idpcore_ext/src -isystem $(NUMPY_INCLUDE) \
-			"tests/fuzz/$$target.c" dpcore_ext/src/*.c -o "build/fuzz/$$target" -lm -pthread; \
+			"tests/fuzz/$$target.c" dpcore_ext/src/*.c dpcore_ext/src/device/*.c \
+			-o "build/fuzz/$$target" -lm -pthread; \
 		"./build/fuzz/$$target" -max_total_time=$(FUZZ_SECONDS) "build/fuzz/$$target-corpus"; \
 	done
 

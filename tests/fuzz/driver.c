@@ -8,31 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-enum { N_SEEDS = 3 * 16 * 4, MOST_BYTES = 4096 };
-
-static uint64_t state = 1;
-
-static uint32_t next_random(void)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33);
-}
-
-/* Every action, every size, and four lengths: empty, odd, a page of the small, and a long one. */
-static size_t make_seed(uint32_t number, uint8_t *out)
-{
-    static const size_t lengths[4] = {0, 37, 256, 1500};
-    const size_t length = lengths[number % 4];
-    state = number + 1;
-    out[0] = (uint8_t)(number / 64);
-    out[1] = (uint8_t)(number / 4 % 16);
-    for (size_t i = 0; i < length; i++) {
-        out[2 + i] = (uint8_t)next_random();
-    }
-    return 2 + length;
-}
+#include "target.h"
 
 static size_t mutate(uint8_t *data, size_t size)
 {
@@ -63,8 +39,9 @@ static int write_seeds(const char *folder)
 {
     static uint8_t data[MOST_BYTES];
     char path[1024];
-    for (uint32_t number = 0; number < N_SEEDS; number++) {
-        const size_t size = make_seed(number, data);
+    for (uint32_t number = 0; number < fuzz_n_seeds; number++) {
+        fuzz_state = number + 1;
+        const size_t size = fuzz_seed(number, data);
         snprintf(path, sizeof path, "%s/seed-%03u", folder, number);
         FILE *file = fopen(path, "wb");
         if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
@@ -82,10 +59,11 @@ int main(int argc, char **argv)
     }
     const unsigned long runs = argc > 1 ? strtoul(argv[1], NULL, 10) : 20000;
     static uint8_t seed[MOST_BYTES], data[MOST_BYTES];
-    for (uint32_t number = 0; number < N_SEEDS; number++) {
-        const size_t size = make_seed(number, seed);
+    for (uint32_t number = 0; number < fuzz_n_seeds; number++) {
+        fuzz_state = number + 1;
+        const size_t size = fuzz_seed(number, seed);
         LLVMFuzzerTestOneInput(seed, size);
-        for (unsigned long run = 0; run < runs / N_SEEDS; run++) {
+        for (unsigned long run = 0; run < runs / fuzz_n_seeds; run++) {
             memcpy(data, seed, size);
             /* A buffer of the size: the sanitizer sees an access beyond it. */
             const size_t changed = mutate(data, size);
@@ -98,6 +76,6 @@ int main(int argc, char **argv)
             free(exact);
         }
     }
-    printf("%d seeds and %lu mutations\n", N_SEEDS, runs / N_SEEDS * N_SEEDS);
+    printf("%u seeds and %lu mutations\n", (unsigned)fuzz_n_seeds, runs / fuzz_n_seeds * fuzz_n_seeds);
     return 0;
 }

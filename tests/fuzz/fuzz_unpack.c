@@ -4,36 +4,25 @@
  * buffers are without a byte to spare, for the sanitizers to watch; whatever the bytes are, what is
  * unpacked packs to the same bytes again, and counts add up.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "target.h"
 
 #include "dpcore/pack.h"
 #include "dpcore/shamir.h"
 
-#define REQUIRE(condition) \
-    do {                   \
-        if (!(condition)) {\
-            abort();       \
-        }                  \
-    } while (0)
+uint64_t fuzz_state = 1;
+const uint32_t fuzz_n_seeds = 3 * 16 * 4;
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void *exactly(size_t bytes)
+/* Every action, every size, and four lengths: empty, odd, a page of the small, and a long one. */
+size_t fuzz_seed(uint32_t number, uint8_t *out)
 {
-    void *memory = malloc(bytes > 0 ? bytes : 1);
-    REQUIRE(memory != NULL);
-    return memory;
-}
-
-static void *copy_of(const void *data, size_t bytes)
-{
-    void *memory = exactly(bytes);
-    if (bytes > 0) {
-        memcpy(memory, data, bytes);
+    static const size_t lengths[4] = {0, 37, 256, 1500};
+    const size_t length = lengths[number % 4];
+    out[0] = (uint8_t)(number / 64);
+    out[1] = (uint8_t)(number / 4 % 16);
+    for (size_t i = 0; i < length; i++) {
+        out[2 + i] = (uint8_t)next_random();
     }
-    return memory;
+    return 2 + length;
 }
 
 /* The bytes with the padding above the last of n codes cleared: the one encoding of these codes. */
