@@ -69,7 +69,7 @@ def _compiled(loss):
                 parts[y] = column_loss(implied[y], targets[y], weights)
             last, here = parts.sum(), 0
             while True:
-                # More than the rounding of these sums: a tie would be taken to and fro for ever.
+                # More than the rounding of these sums: ties would be taken back again for ever.
                 size = np.abs(parts).sum()
                 least = 1e-12 + (size * (implied.shape[1] + 8) * 2.0**-50 if size < np.inf else 0.0)
                 gain, best_c, best_e, best_q = -least, -1, -1, -1
