@@ -376,12 +376,12 @@ def _apply_transposed(matrices: Array, vectors: Array) -> Array:
 def _cut(order: Index, sizes: npt.NDArray[np.intp], d: int) -> list[Index]:
     """Users in ascending order of size, cut into blocks of similar and bounded size."""
     blocks, begin = [], 0
-    for end in range(1, len(order) + 1):
-        full = end < len(order) and (
-            sizes[end] > _SLACK * sizes[begin] + 4
-            or (end + 1 - begin) * sizes[end] * max(d, sizes[end] if sizes[end] < d else d) > _BLOCK
-        )
-        if full or end == len(order):
-            blocks.append(order[begin:end])
-            begin = end
+    while begin < len(order):
+        rest = sizes[begin:]
+        full = rest > _SLACK * rest[0] + 4
+        full |= np.arange(1, len(rest) + 1) * rest * d > _BLOCK
+        full[0] = False
+        end = begin + int(full.argmax()) if full.any() else len(order)
+        blocks.append(order[begin:end])
+        begin = end
     return blocks
