@@ -139,11 +139,18 @@ class _Block:
         sizes, d = devices.sizes[users], X.shape[1]
         records, starts = devices.records(users)
         longest = int(sizes.max())
-        data, target = np.zeros((len(users), longest, d)), np.zeros((len(users), longest))
-        row = np.repeat(np.arange(len(users)), sizes)
-        column = np.arange(len(records)) - np.repeat(starts, sizes)
-        data[row, column], target[row, column] = X[records], y[records]
         is_record = np.arange(longest) < sizes[:, np.newaxis]
+        if is_record.all():
+            first, last = records[0], records[-1]
+            in_order = last - first + 1 == len(records) and bool((np.diff(records) == 1).all())
+            rows = X[first : last + 1] if in_order else np.take(X, records, axis=0)
+            data = rows.reshape(len(users), longest, d)
+            target = y[records].reshape(len(users), longest)
+        else:
+            data, target = np.zeros((len(users), longest, d)), np.zeros((len(users), longest))
+            row = np.repeat(np.arange(len(users)), sizes)
+            column = np.arange(len(records)) - np.repeat(starts, sizes)
+            data[row, column], target[row, column] = X[records], y[records]
         products = data @ data.swapaxes(1, 2) if longest < d else None
         warm = np.zeros((len(users), d if products is None else longest))
         inverses = np.zeros((len(users), d, d) if products is None else 0)
