@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:  # whoever read the output, `head` for example, has seen enough
+        _flush()
+        return 1
 
 
 def _run(arguments: Sequence[str] | None) -> int:
