@@ -1,21 +1,14 @@
-"""What happened round by round, a plot of it, and a progress bar."""
+"""What happened round by round, and a plot of it."""
 
 from __future__ import annotations
 
 import math
-import sys
-import time
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from dpcore.errors import ParameterError
 
-__all__ = ["History", "progress_bar"]
-
-Item = TypeVar("Item")
-
-_BAR = 30
-_PERIOD = 0.1  # seconds between two drawings of the bar
+__all__ = ["History"]
 
 
 class History:
@@ -95,20 +88,3 @@ class History:
 
     def __repr__(self) -> str:
         return f"<History: {self._length} rounds of {', '.join(self.columns) or 'nothing'}>"
-
-
-def progress_bar(items: Iterable[Item], total: int, *, show: bool) -> Iterator[Item]:
-    """The items, with a bar on standard error while they last."""
-    begin = drawn = time.monotonic()
-    for done, item in enumerate(items, 1):
-        yield item
-        now = time.monotonic()
-        if show and (now - drawn > _PERIOD or done == total):
-            drawn = now
-            full = _BAR * done // total
-            sys.stderr.write(
-                f"\r[{'#' * full}{'.' * (_BAR - full)}] {done}/{total} rounds, {now - begin:.1f} s"
-            )
-            sys.stderr.flush()
-    if show:
-        sys.stderr.write("\n")

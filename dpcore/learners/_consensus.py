@@ -35,7 +35,7 @@ from dpcore.federated.consensus import (
     tail_mean,
 )
 from dpcore.federated.devices import Devices
-from dpcore.federated.history import History, progress_bar
+from dpcore.federated.history import History
 from dpcore.federated.losses import Loss, make_loss
 from dpcore.federated.schedule import Delays, Schedule, simulate
 from dpcore.federated.secure_sum import secure_sum
@@ -50,6 +50,7 @@ from dpcore.federated.shares import (
 from dpcore.federated.solvers import LocalProblems
 from dpcore.learners._fitting import check_fit_data
 from dpcore.learners._linear import check_validation, measure, scaled_rows
+from dpcore.learners._progress import progress_bar
 from dpcore.noise import Noise
 
 __all__ = ["ConsensusADMM"]
@@ -339,7 +340,7 @@ class ConsensusADMM(BaseEstimator):
     ) -> list[Array]:
         models: list[Array] = []
         self.history_ = History()
-        rounds = progress_bar(range(len(schedule)), len(schedule), show=bool(self.progress))
+        rounds = progress_bar(range(len(schedule)), "rounds", show=bool(self.progress))
         tol = None if self.tol is None else float(exact(self.tol, "tol"))
         for number in rounds:
             users = schedule.participants[number]

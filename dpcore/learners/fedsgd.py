@@ -22,10 +22,11 @@ from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
 from dpcore.federated.devices import Devices
 from dpcore.federated.fedsgd import Server, default_group_size, run_group
-from dpcore.federated.history import History, progress_bar
+from dpcore.federated.history import History
 from dpcore.federated.losses import Loss, make_loss
 from dpcore.learners._fitting import all_or_nothing, check_fit_data
 from dpcore.learners._linear import Validation, binary_labels, check_validation, measure
+from dpcore.learners._progress import progress_bar
 from dpcore.local.vectors import Vector
 from dpcore.noise import Noise
 
@@ -91,7 +92,7 @@ class _LDPFedSGD(BaseEstimator):
         self._enrol(devices)
         groups = range(0, n, size)
         release = self._release
-        for a in progress_bar(groups, len(groups), show=bool(self.progress)):
+        for a in progress_bar(groups, "rounds", show=bool(self.progress)):
             self._round(X, y, devices, order[a : a + size], release, held_out)
         self._release = None
         self._finish(devices)

@@ -15,13 +15,13 @@ from dpcore.errors import BudgetExceededError, ParameterError
 from dpcore.federated import LOSSES, History, custom_loss, make_loss
 from dpcore.federated.devices import Devices
 from dpcore.federated.fedsgd import Server, gradient_at
-from dpcore.federated.history import progress_bar
 from dpcore.learners import (
     InferredPublicWarning,
     LDPFedSGDClassifier,
     LDPFedSGDRegressor,
     fedsgd,
 )
+from dpcore.learners._progress import progress_bar
 from dpcore.local import tuples, vectors
 
 # Most tests leave classes out where labels do not matter.
@@ -366,7 +366,7 @@ def test_history_plots(tmp_path):
 
 
 def test_the_bar_shows_and_changes_nothing(capsys):
-    assert list(progress_bar(range(5), 5, show=False)) == list(range(5))
+    assert list(progress_bar(range(5), "rounds", show=False)) == list(range(5))
     assert capsys.readouterr().err == ""
-    assert list(progress_bar(range(5), 5, show=True)) == list(range(5))
+    assert list(progress_bar(range(5), "rounds", show=True)) == list(range(5))
     assert "5/5 rounds" in capsys.readouterr().err

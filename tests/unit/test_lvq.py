@@ -241,6 +241,21 @@ def test_pinned_runs_share_noise_only_if_nothing_differs():
     assert len(counts) == 3
 
 
+@pytest.mark.parametrize(
+    "learner", [PrivateGLVQ(**PUBLIC), PrivateGMLVQ(**PUBLIC, n_steps=9), GLVQ(), GMLVQ(n_steps=9)]
+)
+def test_a_bar_is_shown_where_asked_and_changes_nothing(learner, capsys):
+    if isinstance(learner, PRIVATE):
+        learner = clone(learner).set_params(noise=pinned("bar"))
+    learner.set_params(random_state=0)
+    quiet = clone(learner).fit(X, Y)
+    assert capsys.readouterr().err == ""
+    shown = clone(learner).set_params(progress=True).fit(X, Y)
+    steps = 9 if learner.n_steps == 9 else 60
+    assert f"{steps}/{steps} steps" in capsys.readouterr().err
+    np.testing.assert_array_equal(shown.prototypes_, quiet.prototypes_)
+
+
 def charged(path, learner, runs):
     """How often a ledger pays for the steps of runs on one pinned stream."""
     noise = Noise.from_key(bytes(32)).stream("pinned")
@@ -326,6 +341,7 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
         ({"relevance": "none"}, "'relevance'"),
         ({"omega_norm": 0}, "'omega_norm'"),
         ({"prototypes_per_class": 0}, "'prototypes_per_class'"),
+        ({"progress": "yes"}, "'progress'"),
     ],
 )
 def test_bad_parameters_are_named_and_nothing_is_spent(parameters, message, tmp_path):

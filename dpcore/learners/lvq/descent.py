@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dpcore import random
 from dpcore._gradients import noisy_sum
+from dpcore.learners._progress import progress_bar
 from dpcore.learners.lvq.kernel import Model, Sums, Transfer, clipped_sums
 from dpcore.noise import Noise
 
@@ -91,13 +92,15 @@ def private_descent(
     schedule: Schedule,
     multiplier: float,
     source: Noise,
+    *,
+    progress: bool = False,
 ) -> Model:
     """The model after all steps; every intermediate model may be published, the lots may not.
 
     A lot is a Poisson sample by secret, exact coins, all records at a sampling rate of 1. An empty
     lot still gets its noise and its step.
     """
-    for t in range(schedule.steps):
+    for t in progress_bar(range(schedule.steps), "steps", show=progress):
         lot, labels = x, codes
         if schedule.sampling_rate < 1:
             coins = random.bernoulli(schedule.sampling_rate, len(x), noise=source.stream("lot", t))
@@ -117,9 +120,11 @@ def stochastic_descent(
     model: Model,
     schedule: Schedule,
     generator: np.random.RandomState,
+    *,
+    progress: bool = False,
 ) -> Model:
     """The same schedule without noise, and without clipping where `clip` is infinite."""
-    for _ in range(schedule.steps):
+    for _ in progress_bar(range(schedule.steps), "steps", show=progress):
         lot, labels = x, codes
         if schedule.sampling_rate < 1:
             chosen = np.flatnonzero(generator.random_sample(len(x)) < schedule.sampling_rate)

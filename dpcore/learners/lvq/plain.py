@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from dpcore._checks import check_choice, check_index, check_positive
+from dpcore._checks import check_choice, check_flag, check_index, check_positive
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
 from dpcore.learners._fitting import all_or_nothing
@@ -39,6 +39,7 @@ class _PlainPrototypes(PrototypeClassifier):
     def fit(self, X: Any, y: Any) -> Any:
         """Train on X and y. Nothing here is private."""
         check_choice(self.solver, "solver", ("sgd", "lbfgs"))
+        check_flag(self.progress, "progress")
         transfer = self._transfer()
         rate = float(check_positive(self.sampling_rate, "sampling_rate"))
         if rate > 1:
@@ -67,7 +68,9 @@ class _PlainPrototypes(PrototypeClassifier):
                 omega_norm=self._omega_norm(d),
                 transfer=transfer,
             )
-            model = stochastic_descent(moved, codes, model, schedule, generator)
+            model = stochastic_descent(
+                moved, codes, model, schedule, generator, progress=self.progress
+            )
             self.n_iter_ = schedule.steps
         self._keep(model, start)
         self.cost_ = clipped_sums(moved, codes, model.astype(x.dtype), transfer=transfer).cost
@@ -100,6 +103,8 @@ class GLVQ(_PlainPrototypes):
     prototypes_per_class, transfer, beta, sampling_rate, n_steps, learning_rate, radius
         As for `PrivateGLVQ`; the radius is the median distance from the mean by default.
     random_state : int, RandomState or None
+    progress : bool
+        Show a bar of the steps; L-BFGS shows none.
 
     Attributes
     ----------
@@ -142,6 +147,7 @@ class GLVQ(_PlainPrototypes):
         learning_rate: float | None = None,
         radius: float | None = None,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.solver = solver
         self.bounds = bounds
@@ -155,6 +161,7 @@ class GLVQ(_PlainPrototypes):
         self.learning_rate = learning_rate
         self.radius = radius
         self.random_state = random_state
+        self.progress = progress
 
 
 class GMLVQ(MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _PlainPrototypes):
@@ -165,7 +172,7 @@ class GMLVQ(MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Pla
     relevance, rank, omega_learning_rate, omega_norm
         As for `PrivateGMLVQ`.
     solver, bounds, prototypes_per_class, transfer, beta, sampling_rate, n_steps, max_iter, clip
-        As for `GLVQ`, and so are learning_rate, radius and random_state.
+        As for `GLVQ`, and so are learning_rate, radius, random_state and progress.
 
     Attributes
     ----------
@@ -209,6 +216,7 @@ class GMLVQ(MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Pla
         omega_norm: float | None = None,
         radius: float | None = None,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.solver = solver
         self.bounds = bounds
@@ -226,3 +234,4 @@ class GMLVQ(MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Pla
         self.omega_norm = omega_norm
         self.radius = radius
         self.random_state = random_state
+        self.progress = progress

@@ -61,6 +61,8 @@ class PrivateGLVQ(PrivatePrototypes):
         For choices that do not touch privacy: random directions of the start.
     noise : Noise, optional
         Source of randomness; a secure one by default.
+    progress : bool
+        Show a bar.
 
     Attributes
     ----------
@@ -123,6 +125,7 @@ class PrivateGLVQ(PrivatePrototypes):
         sigma_rule: str = "accountant",
         random_state: Any = None,
         noise: Noise | None = None,
+        progress: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -142,6 +145,7 @@ class PrivateGLVQ(PrivatePrototypes):
         self.sigma_rule = sigma_rule
         self.random_state = random_state
         self.noise = noise
+        self.progress = progress
 
 
 class PrivateGMLVQ(
@@ -157,7 +161,7 @@ class PrivateGMLVQ(
     epsilon, delta, classes, bounds, prototypes_per_class, start, start_share, transfer, beta
         As for `PrivateGLVQ`.
     sampling_rate, n_steps, clip, learning_rate, radius, n_records, sigma_rule, random_state, noise
-        As for `PrivateGLVQ`.
+        As for `PrivateGLVQ`, and so is progress.
     relevance : {"matrix", "diagonal"}
         A matrix, or one non-negative weight for each feature (GRLVQ).
     rank : int, optional
@@ -224,6 +228,7 @@ class PrivateGMLVQ(
         sigma_rule: str = "accountant",
         random_state: Any = None,
         noise: Noise | None = None,
+        progress: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -247,3 +252,4 @@ class PrivateGMLVQ(
         self.sigma_rule = sigma_rule
         self.random_state = random_state
         self.noise = noise
+        self.progress = progress

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore._charge import prepay
-from dpcore._checks import check_choice, check_index, check_positive
+from dpcore._checks import check_choice, check_flag, check_index, check_positive
 from dpcore._release import check_noise
 from dpcore.accounting import Privacy
 from dpcore.errors import ParameterError
@@ -130,6 +130,7 @@ class PrivatePrototypes(PrototypeClassifier):
         self._rate(1.0)
         check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
         check_noise(self.noise)
+        check_flag(self.progress, "progress")
         self._transfer()
 
     def _steps(self) -> int:
@@ -173,8 +174,8 @@ class PrivatePrototypes(PrototypeClassifier):
         their results would be exact. It only enters keys, so it leaves no trace of the data.
         """
         state = hashlib.sha256()
-        # What classes, bounds and random states stand for is hashed below.
-        left_out = ("noise", "classes", "bounds", "random_state")
+        # What classes, bounds and random states stand for is hashed below; a bar changes nothing.
+        left_out = ("noise", "classes", "bounds", "random_state", "progress")
         for name, value in sorted(self.get_params(deep=False).items()):
             if name not in left_out:
                 state.update(repr((name, value)).encode())
@@ -232,7 +233,9 @@ class PrivatePrototypes(PrototypeClassifier):
             transfer=self._transfer(),
         )
         moved = x - start.centre.astype(x.dtype)
-        model = private_descent(moved, codes, model, schedule, plan.step, source)
+        model = private_descent(
+            moved, codes, model, schedule, plan.step, source, progress=self.progress
+        )
         self._keep(model, start)
         self.prototypes_ = source.mark(self.prototypes_)
         self.noise_multiplier_ = plan.step
