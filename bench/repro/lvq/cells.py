@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import dpcore
 from bench.repro.lvq.data import DATASETS, Dataset
 from bench.runner import write_json
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
+from dpcore.learners._progress import progress_bar
 from dpcore.learners.lvq import GLVQ, GMLVQ
 
 EPSILONS = (0.75, 1.5, 2.5)
@@ -109,9 +111,8 @@ def run_cell(cell: Cell, data: Dataset, store: Store, quick: bool, deadline: flo
     content = store.read(cell)
     if content["source"] not in (None, data.source):
         raise SystemExit(f"{cell.name} holds results of other data; choose another --out.")
-    for run in range(cell.n_runs(quick)):
-        if str(run) in content["errors"]:
-            continue
+    missing = [run for run in range(cell.n_runs(quick)) if str(run) not in content["errors"]]
+    for run in progress_bar(missing, f"runs of {cell.name}", show=sys.stderr.isatty()):
         if time.monotonic() > deadline:
             return False
         begin = time.monotonic()
