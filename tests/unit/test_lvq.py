@@ -160,6 +160,8 @@ def test_transform_is_the_projection_whose_distances_decide():
     z = fitted.transform(X)
     assert z.shape == (len(X), 2)
     assert fitted.get_feature_names_out().tolist() == ["privategmlvq0", "privategmlvq1"]
+    frame = clone(fitted).set_output(transform="pandas").fit_transform(X, Y)
+    assert list(frame.columns) == ["privategmlvq0", "privategmlvq1"]
     prototypes = fitted.transform(np.asarray(fitted.prototypes_))
     d = ((z[:, None] - prototypes) ** 2).sum(axis=2)
     np.testing.assert_array_equal(fitted.classes_[d.argmin(axis=1)], fitted.predict(X))

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -129,8 +134,12 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(d[:, 0] - d[:, 1] if d.shape[1] == 2 else -d)
 
 
-class MatrixMixin:
-    """What a learned Omega adds: its shape, its relevance profile, projection and a plot."""
+class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """What a learned Omega adds: its shape, its relevance profile, projection and a plot.
+
+    scikit-learn wraps a `transform` for `set_output` where its own mixin is a base of the class
+    that defines it, so the mixins are bases of this one.
+    """
 
     _beta = 10.0
     _clip_factor = 2.0
@@ -139,23 +148,23 @@ class MatrixMixin:
     _default_rank = 60
 
     def _omega_rate(self, d: int, clip: float) -> float:
-        if self.omega_learning_rate is None:  # type: ignore[attr-defined]
+        if self.omega_learning_rate is None:
             return self._omega_factor * math.sqrt(d) / clip
-        return float(self._moderate("omega_learning_rate"))  # type: ignore[attr-defined]
+        return float(self._moderate("omega_learning_rate"))
 
     def _omega_norm(self, d: int) -> float:
-        if self.omega_norm is None:  # type: ignore[attr-defined]
+        if self.omega_norm is None:
             return math.sqrt(d)
-        return float(self._moderate("omega_norm"))  # type: ignore[attr-defined]
+        return float(self._moderate("omega_norm"))
 
     def _first_omega(self, d: int, generator: np.random.RandomState) -> Array:
         """The identity, or random directions of a lower rank; never of the data."""
         kind = check_choice(
-            self.relevance,  # type: ignore[attr-defined]
+            self.relevance,
             "relevance",
             ("matrix", "diagonal"),
         )
-        rank = self.rank  # type: ignore[attr-defined]
+        rank = self.rank
         rank = min(d, self._default_rank) if rank is None else check_index(rank, "rank", least=1)
         if rank > d:
             raise ParameterError("The 'rank' parameter must be at most the number of features.")
@@ -168,7 +177,7 @@ class MatrixMixin:
     def omega_(self) -> Array:
         """Omega, of shape (rank, n_features); diagonal for GRLVQ."""
         check_is_fitted(self)
-        omega = np.asarray(self._model.omega)  # type: ignore[attr-defined]
+        omega = np.asarray(self._model.omega)
         return np.diag(np.sqrt(omega)) if omega.ndim == 1 else omega
 
     @property
@@ -189,8 +198,8 @@ class MatrixMixin:
 
     def transform(self, X: Any) -> Array:
         """X on the public scale, centred and projected by Omega."""
-        unit = self._centred(X)  # type: ignore[attr-defined]
-        return np.asarray(self._model.astype(unit.dtype).project(unit))  # type: ignore[attr-defined]
+        unit = self._centred(X)
+        return np.asarray(self._model.astype(unit.dtype).project(unit))
 
     def plot_relevance(self, ax: Any = None, *, n_features: int = 20) -> Any:
         """Bars of the most relevant features, by matplotlib; returns the axes.

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dpcore._checks import check_choice, check_flag, check_index, check_positive
 from dpcore.accounting import Privacy
@@ -164,7 +163,7 @@ class GLVQ(_PlainPrototypes):
         self.progress = progress
 
 
-class GMLVQ(MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _PlainPrototypes):
+class GMLVQ(MatrixMixin, _PlainPrototypes):
     """GLVQ with a learned linear map of the features, without privacy.
 
     Parameters

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-
 from dpcore.learners.lvq.base import MatrixMixin
 from dpcore.learners.lvq.training import PrivatePrototypes
 from dpcore.noise import Noise
@@ -148,9 +146,7 @@ class PrivateGLVQ(PrivatePrototypes):
         self.progress = progress
 
 
-class PrivateGMLVQ(
-    MatrixMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivatePrototypes
-):
+class PrivateGMLVQ(MatrixMixin, PrivatePrototypes):
     """GLVQ with a learned linear map of the features, under (epsilon, delta)-DP.
 
     Distances are ``|Omega (x - w)|**2``. Omega is learned with the prototypes, its gradient clipped
