@@ -142,6 +142,36 @@ def test_a_constant_feature_maps_to_zero():
     assert fitted.score(x, Y) > 0.9
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("narrow", [1e-50, 5e-324, 1e-45])
+@pytest.mark.filterwarnings("error")
+def test_a_range_too_narrow_to_be_halved_counts_as_constant(dtype, narrow):
+    x = np.column_stack([X, np.zeros(len(X))]).astype(dtype)
+    bounds = ([-4] * 5 + [0], [4] * 5 + [narrow])
+    fitted = PrivateGMLVQ(5.0, classes=[0, 1, 2], bounds=bounds).fit(x, Y)
+    assert fitted.score(x, Y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("dtype", "far"), [(np.float32, 1e300), (np.float32, 2e38), (np.float64, 1e308)]
+)
+@pytest.mark.filterwarnings("error")
+def test_bounds_beyond_the_dtype_are_refused_before_anything_is_spent(dtype, far, tmp_path):
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=2.0, delta=1e-5) as ledger:
+        with pytest.raises(ParameterError, match="'bounds' parameter must be within reach"):
+            PrivateGLVQ(classes=[0, 1, 2], bounds=(-far, far)).fit(X.astype(dtype), Y)
+        assert ledger.spent[0] == 0
+
+
+@pytest.mark.parametrize(("dtype", "far"), [(np.float32, 3e38), (np.float64, 1e308)])
+@pytest.mark.filterwarnings("ignore:.* in reduce:RuntimeWarning")  # of scikit-learn's checks
+def test_ranges_of_the_data_beyond_the_dtype_are_refused(dtype, far):
+    x = X.astype(dtype)
+    x[:2] = [[-far], [far]]
+    with pytest.raises(DataError, match="differences are finite"):
+        GLVQ().fit(x, Y)
+
+
 # Surface
 
 
@@ -344,6 +374,7 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
         ({"omega_norm": 0}, "'omega_norm'"),
         ({"prototypes_per_class": 0}, "'prototypes_per_class'"),
         ({"progress": "yes"}, "'progress'"),
+        ({"beta": 1e300}, "'beta' parameter must lie between"),
     ],
 )
 def test_bad_parameters_are_named_and_nothing_is_spent(parameters, message, tmp_path):

@@ -87,6 +87,19 @@ def test_gradients_agree_with_finite_differences(kind, transfer):
         assert gradient[i] == pytest.approx(difference, abs=1e-8 * 8)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.filterwarnings("error")
+def test_a_steep_transfer_function_is_a_step(dtype):
+    mu = np.array([-1, -0.5, 0, 0.5, 1], dtype)
+    steep = Transfer("logistic", 4e5)
+    np.testing.assert_array_equal(steep.cost(mu) * 1e5, np.array([0, 0, 0.5, 1, 1], dtype))
+    np.testing.assert_array_equal(steep.slope(mu), [0, 0, 1, 0, 0])
+    mild = Transfer("logistic", 10.0)
+    wide = mu.astype(np.float64)
+    np.testing.assert_allclose(mild.cost(mu), 0.4 / (1 + np.exp(-10 * wide)), rtol=1e-6)
+    np.testing.assert_allclose(mild.slope(mu), 1 / np.cosh(5 * wide) ** 2, rtol=1e-6)
+
+
 def test_the_matrix_gradient_is_orthogonal_to_the_matrix():
     x, y, model = make("matrix")
     for i in range(len(x)):

@@ -52,7 +52,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _transfer(self) -> Transfer:
         name = check_choice(self.transfer, "transfer", ("logistic", "identity"))
-        beta = self._beta if self.beta is None else float(check_positive(self.beta, "beta"))
+        beta = self._beta if self.beta is None else self._moderate("beta")
         return Transfer(name, beta if name == "logistic" else 1.0)
 
     def _public_radius(self) -> float | None:

@@ -53,13 +53,14 @@ class Transfer:
     def cost(self, mu: Array) -> Array:
         if self.name == "identity":
             return mu
-        return np.asarray(4 / self.beta / (1 + np.exp(-self.beta * mu)))
+        tail = np.exp(-np.abs(self.beta * mu))
+        return np.asarray(4 / self.beta * np.where(mu < 0, tail, 1) / (1 + tail))
 
     def slope(self, mu: Array) -> Array:
         if self.name == "identity":
             return np.ones_like(mu)
-        half = np.cosh(self.beta / 2 * mu)
-        return np.asarray(1 / (half * half))
+        tail = np.exp(-np.abs(self.beta * mu))
+        return np.asarray(4 * tail / np.square(1 + tail))
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,36 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """The map from public ranges to [-1, 1]; a constant feature goes to 0."""
+    """The map from public ranges to [-1, 1]; a constant feature goes to 0.
+
+    A range that is too narrow to be halved in the dtype of the data is constant as well.
+    """
 
     lower: npt.NDArray[np.float64]
     upper: npt.NDArray[np.float64]
 
     @property
     def half(self) -> npt.NDArray[np.float64]:
-        return np.where(self.upper > self.lower, self.upper - self.lower, 2.0) / 2
+        half = (self.upper - self.lower) / 2
+        return np.where(half > 0, half, 1.0)
 
     @property
     def middle(self) -> npt.NDArray[np.float64]:
         return self.lower + (self.upper - self.lower) / 2
 
+    def fits(self, dtype: npt.DTypeLike) -> bool:
+        """Whether bounds, and prototypes that noise moves out of them, are finite in this dtype."""
+        with np.errstate(over="ignore"):
+            sides = self.lower.astype(dtype), self.upper.astype(dtype)
+            return bool(np.isfinite([*sides, 2 * (sides[1] - sides[0])]).all())
+
     def apply(self, x: Array) -> Array:
         """x clamped and scaled, in the dtype of x."""
         lower, upper = self.lower.astype(x.dtype), self.upper.astype(x.dtype)
+        half = self.half.astype(x.dtype)
         unit = np.clip(x, lower, upper)
         unit -= self.middle.astype(x.dtype)
-        unit /= self.half.astype(x.dtype)
+        unit /= np.where(half > 0, half, 1)
         return np.asarray(np.clip(unit, -1, 1, out=unit))
 
     def invert(self, unit: Array) -> npt.NDArray[np.float64]:
@@ -52,6 +63,8 @@ def resolve_bounds(bounds: Any, x: Array, *, loud: bool) -> tuple[Scale, tuple[s
         if loud:
             warn_inferred("bounds", "the range of every feature")
         scale = Scale(x.min(axis=0).astype(np.float64), x.max(axis=0).astype(np.float64))
+        if not scale.fits(x.dtype):
+            raise DataError("The 'X' parameter must hold values whose differences are finite.")
         return scale, ("the smallest and the largest value of every feature: 'bounds' was missing",)
     try:
         sides = check_list(bounds, "bounds")
@@ -63,7 +76,13 @@ def resolve_bounds(bounds: Any, x: Array, *, loud: bool) -> tuple[Scale, tuple[s
             "The 'bounds' parameter must be a pair (lower, upper) of finite numbers, or of arrays "
             "with one for every feature, lower <= upper."
         )
-    return Scale(lower, upper), ()
+    scale = Scale(lower, upper)
+    if not scale.fits(x.dtype):
+        raise ParameterError(
+            "The 'bounds' parameter must be within reach of the dtype of the data, and so must "
+            "2 (upper - lower)."
+        )
+    return scale, ()
 
 
 def resolve_classes(classes: Any, y: Array, *, loud: bool) -> tuple[Array, tuple[str, ...]]:
