@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 import dpcore
 from bench.runner import Row
 from dpcore.learners.lvq.descent import Schedule, noisy_sums, step
-from dpcore.learners.lvq.kernel import MARGIN, Model, Transfer, clipped_sums
+from dpcore.learners.lvq.kernel import MARGIN, Model, Sums, Transfer, clipped_sums
 
 PACKAGES = ("numpy", "torch", "opacus")
 N, D, CLASSES, RANK = 14_000, 784, 10, 60
@@ -202,4 +202,30 @@ def single_thread_rows() -> list[Row]:
 
 
 def all_cpu_rows() -> list[Row]:
-    return []
+    """Two threads against one, with the same bits."""
+    x, y, model = make()
+    ready = model.astype(np.float32)
+
+    def sums(n_threads: int) -> Sums:
+        dpcore.set_num_threads(n_threads)
+        return clipped_sums(x, y, ready, clip=CLIP)
+
+    def check(found: Sums) -> str:
+        expected = sums(1)
+        if not np.array_equal(found.omega, expected.omega):
+            raise AssertionError("the number of threads changes the sums")
+        return "the same bits as one thread"
+
+    return [
+        Row(
+            "clipped sums, 14,000 x 784, rank 60, two threads / one thread",
+            lambda: sums(2),
+            lambda: sums(1),
+            N / 1e3,
+            N / 1e3,
+            "k records/s",
+            check,
+            limit=1.5,
+            repeats=9,
+        )
+    ]

@@ -9,15 +9,12 @@ step, and the products X X' are formed once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpcore._parallel import get_num_threads
+from dpcore._parallel import in_order, one_blas_thread
 from dpcore.federated.devices import Devices
 from dpcore.federated.losses import Loss
 
@@ -90,7 +87,7 @@ class LocalProblems:
             if at.size:
                 out[at] = self._blocks[number].solve(place[at], z[at], rho)
 
-        _in_threads(work, len(self._blocks))
+        self._for_blocks(work)
         return out
 
     def gradients(self, w: Array) -> Array:
@@ -103,8 +100,14 @@ class LocalProblems:
             slopes = self.loss.at(_apply(block.X, w[block.users]), block.y)[1]
             out[block.users] = _apply_transposed(block.X, slopes)
 
-        _in_threads(work, len(self._blocks))
+        self._for_blocks(work)
         return out
+
+    def _for_blocks(self, work: Callable[[int], None]) -> None:
+        """Call work with the number of each block; its matrices are too small for BLAS to share."""
+        with one_blas_thread():
+            for _ in in_order(work, range(len(self._blocks))):
+                pass
 
     def objective(self, w: Array) -> float:
         """Sum of all users' losses at one w."""
@@ -346,26 +349,6 @@ def _line_search(
         waiting[rows[~poor]] = False
         length[rows[poor]] *= 0.5
     return length
-
-
-def _in_threads(work: Callable[[int], None], n: int) -> None:
-    """Call work(0), ..., work(n - 1), with BLAS in one thread: its matrices are small."""
-    n_threads = min(get_num_threads(), n)
-    with _blas().limit(limits=1, user_api="blas"):
-        if n_threads == 1:
-            for number in range(n):
-                work(number)
-        else:
-            with ThreadPoolExecutor(n_threads) as pool:
-                list(pool.map(work, range(n)))
-
-
-@lru_cache(maxsize=1)
-def _blas() -> Any:
-    """The libraries loaded, looked for once: the search takes milliseconds."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _dots(a: Array, b: Array) -> Array:

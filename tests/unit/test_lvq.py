@@ -9,6 +9,7 @@ import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 import dpcore
 from dpcore import Noise
@@ -286,6 +287,20 @@ def test_a_bar_is_shown_where_asked_and_changes_nothing(learner, capsys):
     steps = 9 if learner.n_steps == 9 else 60
     assert f"{steps}/{steps} steps" in capsys.readouterr().err
     np.testing.assert_array_equal(shown.prototypes_, quiet.prototypes_)
+
+
+@pytest.mark.parametrize("learner", [PrivateGLVQ(**PUBLIC), PrivateGMLVQ(**PUBLIC, rank=3)])
+def test_a_pinned_run_is_the_same_with_any_number_of_threads(learner):
+    x, y = blobs(9000)
+    found = []
+    for n in (1, 3):
+        dpcore.set_num_threads(n)
+        with threadpool_limits(n):
+            fitted = clone(learner).set_params(noise=pinned("threads"), random_state=0).fit(x, y)
+        found.append([np.asarray(fitted.prototypes_), fitted.decision_function(X)])
+    dpcore.set_num_threads(None)
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
 def charged(path, learner, runs):

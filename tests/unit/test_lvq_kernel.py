@@ -5,7 +5,9 @@ import math
 import lvq_twin as twin
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
+import dpcore
 from dpcore.learners.lvq import kernel
 from dpcore.learners.lvq.kernel import MARGIN, Model, Transfer, clipped_sums
 
@@ -245,6 +247,31 @@ def test_chunks_do_not_change_the_sums():
         for i in range(0, 5000, 617)
     )
     np.testing.assert_allclose(whole, parts, atol=1e-10)
+
+
+@pytest.fixture
+def threads():
+    """Chooses numbers of threads, of ours and of BLAS, and forgets them."""
+    before = threadpool_limits()
+
+    def choose(n):
+        dpcore.set_num_threads(n)
+        threadpool_limits(n)
+
+    yield choose
+    dpcore.set_num_threads(None)
+    before.restore_original_limits()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_number_of_threads_changes_a_bit(kind, dtype, threads):
+    x, y, model = make(kind, n=9000, d=40, dtype=dtype)
+    found = []
+    for n in (1, 2, 5):
+        threads(n)
+        found.append(flatten(clipped_sums(x, y, model, clip=0.1)).tobytes())
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +57,7 @@ def scaled_omega(omega: Array, norm: float) -> Array:
         if not omega.any():
             omega = np.ones_like(omega)
         return np.asarray(omega * (norm * norm / omega.sum()))
-    size = float(np.linalg.norm(omega))
+    size = math.sqrt(np.square(omega).sum())  # not by BLAS, whose threads may change digits
     if size > 0:
         omega *= norm / size
     return omega

@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcore._parallel import in_order, one_blas_thread
+
 __all__ = ["DEGENERATE", "MARGIN", "Model", "Sums", "Transfer", "clipped_sums", "distances"]
 
 Array = npt.NDArray[Any]
@@ -141,8 +143,9 @@ def clipped_sums(
 
     Cost
     ----
-    Two products of n x n_features x rank and O(n n_features n_prototypes) besides; work space for
-    2048 rows. Nothing of the size rank x n_features exists per row.
+    Two products of n x n_features x rank and O(n n_features n_prototypes) besides, in
+    `dpcore.get_num_threads` threads whose number changes no bit; work space for 2048 rows in each.
+    Nothing of the size rank x n_features exists per row.
     """
     transfer = transfer or Transfer()
     aim = clip * (1 - MARGIN[x.dtype.char])
@@ -151,11 +154,17 @@ def clipped_sums(
     ]
     centre = model.prototypes.mean(axis=0)
     model = replace(model, prototypes=model.prototypes - centre)
-    total = rows(x[:_CHUNK] - centre, codes[:_CHUNK], model, aim, transfer)
-    for begin in range(_CHUNK, len(x), _CHUNK):
+
+    def chunk(begin: int) -> _Moments:
         part = slice(begin, begin + _CHUNK)
-        total += rows(x[part] - centre, codes[part], model, aim, transfer)
-    return total.gradient(model)
+        return rows(x[part] - centre, codes[part], model, aim, transfer)
+
+    with one_blas_thread():
+        moments = in_order(chunk, range(0, max(len(x), 1), _CHUNK))
+        total = next(moments)
+        for part in moments:
+            total += part
+        return total.gradient(model)
 
 
 @dataclass
