@@ -414,7 +414,7 @@ def test_full_batch_without_noise_is_gradient_descent():
         sums = clipped_sums(x, y, Model(w, model.codes, omega))
         w = np.clip(w - 0.4 / 50 * sums.prototypes, -2, 2)
         omega = omega - 0.3 / 50 * sums.omega
-        omega = omega * (2.0 / np.linalg.norm(omega))
+        omega = omega * (2.0 / np.sqrt(np.square(omega).sum()))
     np.testing.assert_array_equal(ours.prototypes, w)
     np.testing.assert_array_equal(ours.omega, omega)
 
