@@ -11,8 +11,10 @@ from dpcore import Noise, random
 from dpcore.accounting import SampledGaussianEvent, compose
 from dpcore.errors import ParameterError
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
-from dpcore.learners.lvq import training
+from dpcore.learners.lvq import descent, training
+from dpcore.learners.lvq import start as start_module
 from dpcore.learners.lvq.budget import make_plan, paper_sigma
+from dpcore.learners.lvq.clipped import clipped_sums, to_grid
 from dpcore.learners.lvq.descent import Schedule, noisy_sums, private_descent
 from dpcore.learners.lvq.kernel import Model, Sums, Transfer
 from dpcore.learners.lvq.start import gaussian_start, laplace_start
@@ -122,7 +124,7 @@ def test_laplace_start_has_the_noise_of_the_paper():
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "laplace", capture)
     for i in range(runs):
-        laplace_start(x, codes, k, {"counts": epsilon, "sums": epsilon}, source.stream(i))
+        laplace_start(to_grid(x), codes, k, {"counts": epsilon, "sums": epsilon}, source.stream(i))
     patch.undo()
     for name, expected in (("counts", 1 / epsilon), ("sums", d / epsilon * 2**16)):
         noise = np.concatenate(drawn[name])
@@ -144,7 +146,7 @@ def test_gaussian_start_is_centred_on_the_truth():
     codes = rng.integers(0, 2, 4000)
     x = np.clip(rng.normal(codes[:, None] - 0.5, 0.1, (4000, 2)), -1, 1)
     weak = {"centre": 0.5, "radius": 0.5, "sums": 0.5}
-    start = gaussian_start(x, codes, 2, weak, Noise.insecure(1).stream("start"))
+    start = gaussian_start(to_grid(x), codes, 2, weak, Noise.insecure(1).stream("start"))
     assert abs(start.n_records - 4000) < 10
     np.testing.assert_allclose(start.centre, x.mean(axis=0), atol=0.01)
     truth = np.array([x[codes == c].mean(axis=0) for c in (0, 1)]) - x.mean(axis=0)
@@ -206,6 +208,108 @@ def test_lots_are_secret_poisson_samples(monkeypatch):
     assert both.pvalue > ALPHA
     sizes = drawn.sum(axis=1)
     assert sizes.var() == pytest.approx(n * rate * (1 - rate), rel=0.6)
+
+
+# What is charged is what is drawn
+
+X, Y = np.random.default_rng(6).uniform(-1, 1, (2000, 3)), np.arange(2000) % 2
+PUBLIC = {"classes": [0, 1], "bounds": (-1, 1)}
+
+
+@pytest.mark.parametrize("learner", [PrivateGLVQ, PrivateGMLVQ])
+@pytest.mark.parametrize("rate", [1.0, 0.2])
+def test_every_step_has_the_noise_that_was_charged(learner, rate, monkeypatch):
+    clips, lots, noise, streams = set(), [], set(), set()
+
+    def sums(points, *others, clip, **options):
+        clips.add(clip)
+        lots.append(len(points))
+        return clipped_sums(points, *others, clip=clip, **options)
+
+    def noisy(sums, clip, multiplier, source):
+        noise.add((clip, multiplier))
+        streams.add(source.fingerprint("step"))
+        return noisy_sums(sums, clip, multiplier, source)
+
+    monkeypatch.setattr(descent, "clipped_sums", sums)
+    monkeypatch.setattr(descent, "noisy_sums", noisy)
+    fitted = learner(1.0, **PUBLIC, sampling_rate=rate, n_steps=40, noise=Noise.insecure(1))
+    fitted.fit(X, Y)
+    steps = fitted.privacy_.events[-1]
+    assert clips == {fitted.clip_}
+    assert noise == {(fitted.clip_, steps.noise_multiplier)}
+    assert steps.count == len(lots) == len(streams) == 40
+    low, high = stats.binom.ppf([1e-8, 1 - 1e-8], 2000, rate)
+    assert all(low <= size <= high for size in lots)
+    assert len(set(lots)) > 1 or rate == 1
+    # Sums are divided by the noisy count, never by the true one or by the size of a lot.
+    assert fitted.schedule_.lot == rate * fitted.n_records_
+    assert fitted.n_records_ != 2000
+
+
+def test_private_descent_without_its_noise_is_clipped_descent(monkeypatch):
+    """Step by step, with a rate that throws prototypes against the walls of their cube."""
+    monkeypatch.setattr(descent, "noisy_sums", lambda sums, *_: sums)
+    model = Model(np.array([[0.5, 0.5, 0.0], [-0.5, 0.1, 0.2]]), np.array([0, 1]), np.eye(3))
+    schedule = Schedule(5, 1.0, 2000.0, 0.3, 9000.0, 1.0, math.sqrt(3), Transfer())
+    points = to_grid(X)
+    found = private_descent(points, Y, model, schedule, 2.0, Noise.insecure(1).stream("run"))
+    w, omega, walls = model.prototypes, model.omega, 0
+    for _ in range(5):
+        sums = clipped_sums(points, Y, Model(w, model.codes, omega), clip=0.3)
+        w = np.clip(w - 9000 / 2000 * sums.prototypes, -2, 2)
+        walls += (np.abs(w) == 2).sum()
+        omega = omega - 1 / 2000 * sums.omega
+        omega = omega * (math.sqrt(3) / np.sqrt(np.square(omega).sum()))
+    np.testing.assert_array_equal(found.prototypes, w)
+    np.testing.assert_array_equal(found.omega, omega)
+    assert walls > 0
+
+
+def test_the_printed_start_has_equal_halves():
+    plan = make_plan(0.75, DELTA, start="laplace", sampling_rate=0.01, steps=5000)
+    assert plan.start == pytest.approx({"counts": 0.075, "sums": 0.075})
+
+
+def test_means_of_a_laplace_start_stay_in_the_cube():
+    codes = np.arange(50) % 2
+    source = Noise.insecure(2).stream("start")
+    start = laplace_start(to_grid(X[:50]), codes, 2, {"counts": 0.01, "sums": 0.01}, source)
+    assert np.abs(start.means).max() == 1
+
+
+def released(monkeypatch, points, codes, given=None):
+    """What the Gaussian start releases, before noise; `given` is what it goes on with."""
+    seen = {}
+
+    def watch(x, sensitivity, multiplier, source, name):
+        seen[name] = np.asarray(x, np.float64), sensitivity
+        return (seen if given is None else given)[name][0]
+
+    monkeypatch.setattr(start_module, "_release", watch)
+    multipliers = {"centre": 1.0, "radius": 1.0, "sums": 1.0}
+    gaussian_start(points, codes, 2, multipliers, Noise.insecure(1).stream("start"))
+    return seen
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [1, 2, 500])
+def test_a_record_moves_the_start_by_at_most_its_sensitivity(n, order, monkeypatch):
+    """With all that was released before equal in both worlds."""
+    generator = np.random.default_rng(n)
+    largest = dict.fromkeys(("centre", "radius", "sums"), 0.0)
+    corners = [np.ones(9), -np.ones(9), np.sign(generator.normal(size=9)), np.zeros(9)]
+    for record in [*corners, *generator.uniform(-1, 1, (6, 9))]:
+        x = np.vstack([generator.uniform(-1, 1, (n, 9)), record])
+        x = np.asarray(x, order=order)
+        codes = generator.integers(0, 2, n + 1)
+        without = released(monkeypatch, to_grid(x[:n]), codes[:n])
+        with_it = released(monkeypatch, to_grid(x), codes, without)
+        for name, (values, sensitivity) in with_it.items():
+            moved = np.linalg.norm(values - without[name][0])
+            assert moved <= sensitivity
+            largest[name] = max(largest[name], moved / sensitivity)
+    assert min(largest.values()) > 0.9
 
 
 # Audit: two worlds, with and without one record

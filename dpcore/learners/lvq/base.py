@@ -68,12 +68,12 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
     def _clip(self, radius: float) -> float:
         return self._clip_factor / radius if self.clip is None else self._moderate("clip")
 
-    def _rate(self, radius: float) -> float:
+    def _rate(self, radius: float, damping: float = 1.0) -> float:
         if self.learning_rate is None:
-            return self._rate_factor * radius * radius
+            return damping * self._rate_factor * radius * radius
         return self._moderate("learning_rate")
 
-    def _omega_rate(self, d: int, clip: float) -> float:
+    def _omega_rate(self, d: int, clip: float, damping: float = 1.0) -> float:
         return 0.0
 
     def _omega_norm(self, d: int) -> float:
@@ -147,9 +147,9 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     _omega_factor = 0.25
     _default_rank = 60
 
-    def _omega_rate(self, d: int, clip: float) -> float:
+    def _omega_rate(self, d: int, clip: float, damping: float = 1.0) -> float:
         if self.omega_learning_rate is None:
-            return self._omega_factor * math.sqrt(d) / clip
+            return damping * self._omega_factor * math.sqrt(d) / clip
         return float(self._moderate("omega_learning_rate"))
 
     def _omega_norm(self, d: int) -> float:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from dpcore import random
 from dpcore._gradients import noisy_sum
 from dpcore.learners._progress import progress_bar
-from dpcore.learners.lvq.kernel import Model, Sums, Transfer, clipped_sums
+from dpcore.learners.lvq.clipped import clipped_sums, to_grid
+from dpcore.learners.lvq.kernel import Model, Sums, Transfer, gradient_sums
 from dpcore.noise import Noise
 
 __all__ = ["Schedule", "lbfgs", "noisy_sums", "private_descent", "step", "stochastic_descent"]
@@ -83,11 +84,11 @@ def noisy_sums(sums: Sums, clip: float, multiplier: float, source: Noise) -> Sum
     values = noisy_sum(flat, clip, multiplier, source)
     split = sums.prototypes.size
     omega = None if sums.omega is None else values[split:].reshape(sums.omega.shape)
-    return Sums(values[:split].reshape(sums.prototypes.shape), omega, sums.cost)
+    return Sums(values[:split].reshape(sums.prototypes.shape), omega)
 
 
 def private_descent(
-    x: Array,
+    points: Array,
     codes: npt.NDArray[np.intp],
     model: Model,
     schedule: Schedule,
@@ -96,20 +97,20 @@ def private_descent(
     *,
     progress: bool = False,
 ) -> Model:
-    """The model after all steps; every intermediate model may be published, the lots may not.
+    """The model after all steps on points of the grid, see `clipped`.
 
-    A lot is a Poisson sample by secret, exact coins, all records at a sampling rate of 1. An empty
-    lot still gets its noise and its step.
+    Every intermediate model may be published, the lots may not. A lot is a Poisson sample by
+    secret, exact coins, all records at a sampling rate of 1. An empty lot still gets its noise and
+    its step.
     """
     for t in progress_bar(range(schedule.steps), "steps", show=progress):
-        lot, labels = x, codes
+        lot, labels = points, codes
         if schedule.sampling_rate < 1:
-            coins = random.bernoulli(schedule.sampling_rate, len(x), noise=source.stream("lot", t))
+            stream = source.stream("lot", t)
+            coins = random.bernoulli(schedule.sampling_rate, len(points), noise=stream)
             chosen = np.flatnonzero(np.asarray(coins))
-            lot, labels = x[chosen], codes[chosen]
-        sums = clipped_sums(
-            lot, labels, model.astype(x.dtype), clip=schedule.clip, transfer=schedule.transfer
-        )
+            lot, labels = points[chosen], codes[chosen]
+        sums = clipped_sums(lot, labels, model, clip=schedule.clip, transfer=schedule.transfer)
         noisy = noisy_sums(sums, schedule.clip, multiplier, source.stream("step", t))
         model = step(model, noisy, schedule)
     return model
@@ -125,14 +126,16 @@ def stochastic_descent(
     progress: bool = False,
 ) -> Model:
     """The same schedule without noise, and without clipping where `clip` is infinite."""
+    data = to_grid(x) if schedule.clip < math.inf else x
     for _ in progress_bar(range(schedule.steps), "steps", show=progress):
-        lot, labels = x, codes
+        lot, labels = data, codes
         if schedule.sampling_rate < 1:
             chosen = np.flatnonzero(generator.random_sample(len(x)) < schedule.sampling_rate)
-            lot, labels = x[chosen], codes[chosen]
-        sums = clipped_sums(
-            lot, labels, model.astype(x.dtype), clip=schedule.clip, transfer=schedule.transfer
-        )
+            lot, labels = data[chosen], codes[chosen]
+        if schedule.clip < math.inf:
+            sums = clipped_sums(lot, labels, model, clip=schedule.clip, transfer=schedule.transfer)
+        else:
+            sums = gradient_sums(lot, labels, model.astype(x.dtype), transfer=schedule.transfer)
         model = step(model, sums, schedule)
     return model
 
@@ -161,7 +164,7 @@ def lbfgs(
         return replace(model, prototypes=flat[:split].reshape(shape), omega=omega)
 
     def objective(flat: Array) -> tuple[float, Array]:
-        sums = clipped_sums(x, codes, unpack(flat).astype(x.dtype), transfer=transfer)
+        sums = gradient_sums(x, codes, unpack(flat).astype(x.dtype), transfer=transfer)
         parts = [sums.prototypes.ravel()] + ([] if sums.omega is None else [sums.omega.ravel()])
         return sums.cost / len(x), np.concatenate(parts) / len(x)
 

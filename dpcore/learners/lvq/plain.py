@@ -14,7 +14,7 @@ from dpcore.errors import ParameterError
 from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.lvq.base import MatrixMixin, PrototypeClassifier
 from dpcore.learners.lvq.descent import Schedule, lbfgs, stochastic_descent
-from dpcore.learners.lvq.kernel import clipped_sums
+from dpcore.learners.lvq.kernel import gradient_sums
 from dpcore.learners.lvq.start import Start
 
 __all__ = ["GLVQ", "GMLVQ"]
@@ -72,7 +72,7 @@ class _PlainPrototypes(PrototypeClassifier):
             )
             self.n_iter_ = schedule.steps
         self._keep(model, start)
-        self.cost_ = clipped_sums(moved, codes, model.astype(x.dtype), transfer=transfer).cost
+        self.cost_ = gradient_sums(moved, codes, model.astype(x.dtype), transfer=transfer).cost
         self.privacy_ = _NOTHING
         return self
 

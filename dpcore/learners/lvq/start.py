@@ -1,7 +1,7 @@
 """Where the prototypes begin: private class means, or a place that does not depend on the data.
 
-Sums are of integers: every value is clamped and rounded to a grid of 2**-16 first, so that no
-rounding of a floating-point sum depends on the order or the number of records.
+Records are points of the grid of `clipped`: their sums and norms are exact, so that no rounding
+depends on the order or the number of records.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpcore.central import gaussian, laplace
+from dpcore.learners.lvq.clipped import digits
+from dpcore.learners.lvq.kernel import row_dots
 from dpcore.noise import Noise
 
 __all__ = ["Start", "default_radius", "gaussian_start", "laplace_start", "noisy_count"]
@@ -22,7 +24,6 @@ __all__ = ["Start", "default_radius", "gaussian_start", "laplace_start", "noisy_
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-_UNIT = 1 << 16
 _N_RADII = 24
 _LEAST_CLASS = 0.2  # of an even share: below that a noisy class size is not believed
 _CHUNK = 4096
@@ -30,7 +31,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True)
 class Start:
-    """Class means about a centre, and the public scale that the step sizes follow."""
+    """Class means about a centre on the grid, and the public scale that step sizes follow."""
 
     centre: Floats
     means: Floats
@@ -50,7 +51,11 @@ def noisy_count(n: int, multiplier: float, source: Noise) -> float:
 
 
 def laplace_start(
-    x: Array, codes: npt.NDArray[np.intp], n_classes: int, epsilons: dict[str, float], source: Noise
+    points: Array,
+    codes: npt.NDArray[np.intp],
+    n_classes: int,
+    epsilons: dict[str, float],
+    source: Noise,
 ) -> Start:
     """Counts and sums with Laplace noise, as in the paper; guarded division and clamping on top.
 
@@ -58,23 +63,24 @@ def laplace_start(
     -------
     Add-remove: one record changes one count by 1 and the sums by at most d in l1.
     """
-    d = x.shape[1]
+    d = points.shape[1]
+    unit = 1 << digits(d)
     counts = np.bincount(codes, minlength=n_classes)
     noisy = laplace(
         counts, epsilon=epsilons["counts"], sensitivity=1, noise=source.stream("counts")
     )
-    sums = _class_sums(x, codes, n_classes, _to_units)
+    sums = _class_sums(points, codes, n_classes)
     noisy_sums = laplace(
-        sums, epsilon=epsilons["sums"], sensitivity=d * _UNIT, noise=source.stream("sums")
+        sums, epsilon=epsilons["sums"], sensitivity=d * unit, noise=source.stream("sums")
     )
     sizes = np.maximum(1.0, np.asarray(noisy, dtype=np.float64))
-    means = np.clip(np.asarray(noisy_sums) / (_UNIT * sizes[:, None]), -1, 1)
+    means = np.clip(np.asarray(noisy_sums) / (unit * sizes[:, None]), -1, 1)
     total = max(1.0, float(np.asarray(noisy).sum()))
     return Start(np.zeros(d), means, default_radius(d), total)
 
 
 def gaussian_start(
-    x: Array,
+    points: Array,
     codes: npt.NDArray[np.intp],
     n_classes: int,
     multipliers: dict[str, float],
@@ -89,40 +95,44 @@ def gaussian_start(
     Add-remove. The count is released with the sums, scaled to half of their bound. Records further
     from the centre than the radius count as the nearest point at the radius.
     """
-    d = x.shape[1]
-    bound = _UNIT * math.sqrt(d)
+    d = points.shape[1]
+    unit = 1 << digits(d)
+    bound = unit * math.sqrt(d)
     weight = max(1, round(bound / 2))
-    total = np.append(_sum(x, _to_units), len(x) * weight)
+    total = np.append(_class_sums(points, np.zeros_like(codes), 1)[0], len(points) * weight)
     noisy = _release(total, math.hypot(bound, weight), multipliers["centre"], source, "centre")
     n_records = max(1.0, noisy[-1] / weight)
-    centre = np.clip(noisy[:-1] / (_UNIT * n_records), -1, 1)
+    centre = np.clip(np.rint(noisy[:-1] / n_records), -unit, unit)
     if radius is None:
-        radius = _median_norm(x, centre, multipliers["radius"], source)
+        radius = _median_norm(points, centre, multipliers["radius"], source)
     # Half a unit for rounding each coordinate, and one for the rounding of the norm itself.
-    bound = _UNIT * radius + math.sqrt(d) / 2 + 1
+    bound = unit * radius + math.sqrt(d) / 2 + 1
     weight = max(1, round(bound / 2))
 
-    def centred(part: Array) -> Floats:
+    def centred(part: Floats) -> Floats:
         moved = part - centre
-        norms = np.linalg.norm(moved, axis=1, keepdims=True)
-        return _to_units(moved * np.minimum(1, radius / np.maximum(norms, 1e-300)))
+        norms = np.sqrt(row_dots(moved, moved))
+        shrink = np.minimum(1, unit * radius / np.maximum(norms, 1))
+        return np.asarray(np.rint(moved * shrink[:, None]))
 
     counts = np.bincount(codes, minlength=n_classes) * weight
-    sums = np.column_stack([_class_sums(x, codes, n_classes, centred), counts])
+    sums = np.column_stack([_class_sums(points, codes, n_classes, centred), counts])
     noisy = _release(sums, math.hypot(bound, weight), multipliers["sums"], source, "sums")
     least = max(1.0, _LEAST_CLASS * n_records / n_classes)
-    means = noisy[:, :-1] / (_UNIT * np.maximum(noisy[:, -1:] / weight, least))
+    means = noisy[:, :-1] / (unit * np.maximum(noisy[:, -1:] / weight, least))
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     means *= np.minimum(1, radius / np.maximum(norms, 1e-300))
-    return Start(centre, means, radius, n_records)
+    return Start(centre / unit, means, radius, n_records)
 
 
-def _median_norm(x: Array, centre: Floats, multiplier: float, source: Noise) -> float:
-    """Upper edge of the bin of a noisy histogram that holds the median of |x - centre|."""
-    edges = 2 * math.sqrt(x.shape[1]) * 2.0 ** (np.arange(1 - _N_RADII, 1) / 4)
+def _median_norm(points: Array, centre: Floats, multiplier: float, source: Noise) -> float:
+    """Upper edge of the bin of a noisy histogram that holds the median distance from the centre."""
+    d = points.shape[1]
+    edges = 2 * math.sqrt(d) * 2.0 ** (np.arange(1 - _N_RADII, 1) / 4)
     counts = np.zeros(_N_RADII, np.int64)
-    for begin in range(0, len(x), _CHUNK):
-        norms = np.linalg.norm(x[begin : begin + _CHUNK] - centre, axis=1)
+    for begin in range(0, len(points), _CHUNK):
+        moved = points[begin : begin + _CHUNK] - centre
+        norms = np.sqrt(row_dots(moved, moved)) * 2.0 ** -digits(d)
         bins = np.minimum(np.searchsorted(edges, norms), _N_RADII - 1)
         counts += np.bincount(bins, minlength=_N_RADII)
     running = np.cumsum(_release(counts, 1.0, multiplier, source, "radius"))
@@ -139,21 +149,17 @@ def _release(
     return np.asarray(noisy, dtype=np.float64)
 
 
-def _to_units(x: Array) -> Floats:
-    return np.asarray(np.rint(x.astype(np.float64, copy=False) * _UNIT))
-
-
-def _sum(x: Array, units: Callable[[Array], Floats]) -> npt.NDArray[np.int64]:
-    return np.asarray(_class_sums(x, np.zeros(len(x), np.intp), 1, units)[0])
-
-
 def _class_sums(
-    x: Array, codes: npt.NDArray[np.intp], n_classes: int, units: Callable[[Array], Floats]
+    points: Array,
+    codes: npt.NDArray[np.intp],
+    n_classes: int,
+    change: Callable[[Floats], Floats] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Sums of whole numbers of units over each class; exact, as all stay below 2**53."""
-    total = np.zeros((n_classes, x.shape[1]), np.int64)
-    for begin in range(0, len(x), _CHUNK):
+    total = np.zeros((n_classes, points.shape[1]), np.int64)
+    for begin in range(0, len(points), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         members = (codes[part] == np.arange(n_classes)[:, None]).astype(np.float64)
-        total += (members @ units(x[part])).astype(np.int64)
+        units = points[part].astype(np.float64, copy=False)
+        total += (members @ (units if change is None else change(units))).astype(np.int64)
     return total

@@ -19,6 +19,7 @@ from dpcore.errors import ParameterError
 from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.lvq.base import PrototypeClassifier
 from dpcore.learners.lvq.budget import Plan, make_plan
+from dpcore.learners.lvq.clipped import to_grid
 from dpcore.learners.lvq.descent import Schedule, private_descent
 from dpcore.learners.lvq.kernel import Model
 from dpcore.learners.lvq.start import (
@@ -33,16 +34,15 @@ from dpcore.noise import Noise
 __all__ = ["PrivatePrototypes"]
 
 Array = npt.NDArray[Any]
+Index = npt.NDArray[np.intp]
 
+_WALK = 0.55  # of the noise of all steps, in radii, from which on steps are shortened
 _SPREAD = 0.1  # norm of the prototypes of a start that looks at no data, in radii
 _NOT_COVERED = (
     "choosing parameters, or the best of several fits, by results on the same data",
     "records of one person in several rows: losses add up",
     "whether the data were valid, and how long the fit took",
 )
-_ROUNDING = "last digits of {} sums, which may depend on a lot's size, beyond {} of the clip norm"
-_FLOAT32 = _ROUNDING.format("float32", "2e-5")
-_FLOAT64 = _ROUNDING.format("float64", "1e-6")
 _PARTIAL = "records passed to partial_fit more than once: losses add up"
 
 
@@ -77,25 +77,27 @@ class PrivatePrototypes(PrototypeClassifier):
             return self._first_fit(X, y, self.classes if classes is None else classes)
         self._check_parameters()
         x, codes = self._check_input(X, y, None, reset=False)
+        points = to_grid(x)
         public = self.n_records is not None
         plan = self._plan("independent" if public else "count", estimate_radius=False)
         self._n_calls += 1
         known = (self._model.prototypes, self._model.omega, self._centre, self.radius_)
-        source = self._pay(plan, self._n_calls, x, codes, known)
+        source = self._pay(plan, self._n_calls, points, codes, known)
         count = (
             float(check_positive(self.n_records, "n_records"))
             if public
-            else noisy_count(len(x), plan.start["count"], source.stream("count"))
+            else noisy_count(len(points), plan.start["count"], source.stream("count"))
         )
-        d = x.shape[1]
-        start = Start(self._centre, np.empty((0, d)), self.radius_, count)
-        self._train(x, codes, start, self._model, plan, source)
-        self._say(plan, x.dtype, source, self.privacy_)
+        self._n_seen += count
+        start = Start(self._centre, np.empty((0, points.shape[1])), self.radius_, count)
+        self._train(points, codes, start, self._model, plan, source)
+        self._say(plan, source, self.privacy_)
         return self
 
     def _first_fit(self, X: Any, y: Any, classes: Any) -> Any:
         self._check_parameters()
         x, codes = self._check_input(X, y, classes, reset=True)
+        points = to_grid(x)
         d, radius, generator = x.shape[1], self._public_radius(), self._generator()
         if radius is not None and radius > 2 * math.sqrt(d):
             raise ParameterError(
@@ -110,11 +112,12 @@ class PrivatePrototypes(PrototypeClassifier):
         if self.start == "independent" or self.prototypes_per_class > 1:
             drawn.append(pickle.dumps(generator.get_state(legacy=False)))
         self._n_calls = 1
-        source = self._pay(plan, self._n_calls, x, codes, drawn)
-        start = self._start(x, codes, plan, radius, generator, source)
+        source = self._pay(plan, self._n_calls, points, codes, drawn)
+        start = self._start(points, codes, plan, radius, generator, source)
+        self._n_seen = start.n_records
         model = self._first_model(start, omega, generator)
-        self._train(x, codes, start, model, plan, source)
-        self._say(plan, x.dtype, source)
+        self._train(points, codes, start, model, plan, source)
+        self._say(plan, source)
         return self
 
     def _check_parameters(self) -> None:
@@ -152,7 +155,7 @@ class PrivatePrototypes(PrototypeClassifier):
         )
 
     def _pay(
-        self, plan: Plan, call: int, x: Array, codes: npt.NDArray[np.intp], model: Iterable[Any]
+        self, plan: Plan, call: int, points: Array, codes: Index, model: Iterable[Any]
     ) -> Noise:
         """A source for everything that the run draws, once the ledger in force has taken it.
 
@@ -161,13 +164,13 @@ class PrivatePrototypes(PrototypeClassifier):
         source = paid = check_noise(self.noise)
         address: tuple[int | str | bytes, ...] = (self._kind, call)
         if source.pinned:
-            address += (self._fingerprint(x, codes, model),)
+            address += (self._fingerprint(points, codes, model),)
         # The steps cost most: if anything does not fit a ledger, it is what is asked first.
         for event in reversed(plan.events):
             paid = prepay(source, event, "lvq", *address, event.mechanism)
         return paid.release("lvq", *address)
 
-    def _fingerprint(self, x: Array, codes: npt.NDArray[np.intp], model: Iterable[Any]) -> bytes:
+    def _fingerprint(self, points: Array, codes: Index, model: Iterable[Any]) -> bytes:
         """A hash of all that a run is a function of, besides its noise.
 
         Runs on one pinned stream that differ in any of it must not share noise: the difference of
@@ -180,7 +183,7 @@ class PrivatePrototypes(PrototypeClassifier):
             if name not in left_out:
                 state.update(repr((name, value)).encode())
         public = (self.classes_.tolist(), self._scale.lower, self._scale.upper)
-        for part in (*public, *model, x, codes):
+        for part in (*public, *model, points, codes):
             if isinstance(part, np.ndarray):
                 state.update(repr((part.shape, part.dtype.str)).encode())
                 state.update(np.ascontiguousarray(part).data)
@@ -190,18 +193,18 @@ class PrivatePrototypes(PrototypeClassifier):
 
     def _start(
         self,
-        x: Array,
-        codes: npt.NDArray[np.intp],
+        points: Array,
+        codes: Index,
         plan: Plan,
         radius: float | None,
         generator: np.random.RandomState,
         source: Noise,
     ) -> Start:
-        k, d = len(self.classes_), x.shape[1]
+        k, d = len(self.classes_), points.shape[1]
         if self.start == "gaussian":
-            start = gaussian_start(x, codes, k, plan.start, source, radius=radius)
+            start = gaussian_start(points, codes, k, plan.start, source, radius=radius)
         elif self.start == "laplace":
-            start = laplace_start(x, codes, k, plan.start, source)
+            start = laplace_start(points, codes, k, plan.start, source)
         else:
             means = generator.standard_normal((k, d))
             reach = default_radius(d) if radius is None else radius
@@ -212,41 +215,41 @@ class PrivatePrototypes(PrototypeClassifier):
 
     def _train(
         self,
-        x: Array,
-        codes: npt.NDArray[np.intp],
+        points: Array,
+        codes: Index,
         start: Start,
         model: Model,
         plan: Plan,
         source: Noise,
     ) -> None:
-        d = x.shape[1]
+        d = points.shape[1]
         self.clip_ = self._clip(start.radius)
-        rate = float(self.sampling_rate)
+        steps, lot = self._steps(), float(self.sampling_rate) * start.n_records
+        damping = _damping(plan.step, steps, d, lot) * start.n_records / self._n_seen
         schedule = Schedule(
-            steps=self._steps(),
-            sampling_rate=rate,
-            lot=rate * start.n_records,
+            steps=steps,
+            sampling_rate=float(self.sampling_rate),
+            lot=lot,
             clip=self.clip_,
-            rate=self._rate(start.radius),
-            omega_rate=self._omega_rate(d, self.clip_),
+            rate=self._rate(start.radius, damping),
+            omega_rate=self._omega_rate(d, self.clip_, damping),
             omega_norm=self._omega_norm(d),
             transfer=self._transfer(),
         )
-        moved = x - start.centre.astype(x.dtype)
+        points -= to_grid(start.centre[np.newaxis].astype(points.dtype))
         model = private_descent(
-            moved, codes, model, schedule, plan.step, source, progress=self.progress
+            points, codes, model, schedule, plan.step, source, progress=self.progress
         )
         self._keep(model, start)
         self.prototypes_ = source.mark(self.prototypes_)
         self.noise_multiplier_ = plan.step
         self.schedule_ = schedule
 
-    def _say(self, plan: Plan, dtype: Any, source: Noise, before: Privacy | None = None) -> None:
+    def _say(self, plan: Plan, source: Noise, before: Privacy | None = None) -> None:
         """What the run cost, or the costliest of several whose records differ."""
-        rounding = _FLOAT64 if dtype == np.float64 else _FLOAT32
         found = plan.privacy
         epsilon, delta, events = found.epsilon, found.delta, plan.events
-        listed = (*self._inferred, *_NOT_COVERED, rounding)
+        listed = (*self._inferred, *_NOT_COVERED)
         private = source.private
         if before is not None:
             events = events if epsilon > before.epsilon else before.events
@@ -263,3 +266,13 @@ class PrivatePrototypes(PrototypeClassifier):
         # Noise costs accuracy: on a handful of records there is nothing to be had.
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _damping(multiplier: float, steps: int, d: int, lot: float) -> float:
+    """How much shorter steps must be for their noise not to undo the start.
+
+    With steps of the usual length the noise of all of them moves a prototype by about this walk.
+    Nothing in it depends on the data but the noisy count.
+    """
+    walk = multiplier * math.sqrt(steps * d) / lot
+    return min(1.0, _WALK / walk)
