@@ -12,6 +12,8 @@ from bench.repro import summary
 from bench.repro.ldp import __main__ as ldp
 from bench.repro.ldp import run
 from bench.repro.ldp.data import synthetic
+from bench.repro.lvq import report as lvq
+from bench.repro.lvq.cells import Store, all_cells
 from bench.repro.resume import Parts, fingerprint
 from dpcore import cli
 
@@ -20,6 +22,19 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_is_that_of_the_recorded_results():
     assert summary.PAGE.read_text() == summary.page(), "python -m bench.repro.summary --write"
+
+
+def test_the_table_of_prototypes_is_that_of_the_recorded_runs():
+    folder, cells = summary.RESULTS / "lvq", all_cells()
+    store = Store(folder / "runs")
+    text = (folder / "table1.md").read_text()
+    assert text == lvq.markdown(cells, store), "python -m bench.repro.lvq --data DIR"
+    found = {cell.name: lvq.summary(cell, store) for cell in cells}
+    assert json.loads((folder / "table1.json").read_text())["cells"] == found
+    assert "- mnist: mnist.npz\n- motion: har_features.npz\n- segment: segment.csv.gz" in text
+    assert "0.450 (DP 0.75), 0.950 (DP 1.5), 1.679 (DP 2.5)" in text
+    assert "without clipping or noise" in text
+    assert "at most 100 iterations" in text
 
 
 def test_a_changed_result_changes_the_page(monkeypatch, tmp_path):

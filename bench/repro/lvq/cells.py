@@ -21,6 +21,7 @@ COLUMNS = (*(f"dp-{epsilon}" for epsilon in EPSILONS), "sgd", "lbfgs")
 MODELS = ("glvq", "gmlvq")
 BLOCKS = ("ours", "paper")
 DELTA = 1e-5
+N_RUNS = 25
 
 # The paper states no learning rate. This one, in units of d / 4 for prototypes, was the best of
 # 0.002, 0.01 and 0.05 for GLVQ on Segment.
@@ -42,7 +43,7 @@ class Cell:
         return f"{self.dataset}-{self.block}-{self.model}-{self.column}"
 
     def n_runs(self, quick: bool) -> int:
-        return 2 if quick else 25
+        return 2 if quick else N_RUNS
 
     def skipped(self, quick: bool) -> bool:
         """A quick run leaves out what takes more than some seconds each."""
@@ -105,14 +106,23 @@ class Store:
     def write(self, cell: Cell, content: dict[str, Any]) -> None:
         write_json(self.folder / f"{cell.name}.json", content)
 
+    def left(self, cell: Cell, quick: bool) -> list[int]:
+        """The runs of a cell that are not recorded."""
+        done = self.read(cell)["errors"]
+        return [run for run in range(cell.n_runs(quick)) if str(run) not in done]
+
+    def refuse_other_data(self, cell: Cell, source: str | None) -> None:
+        """A cell holds errors of one source only."""
+        if self.read(cell)["source"] not in (None, source):
+            raise SystemExit(f"{cell.name} holds results of other data; choose another --out.")
+
 
 def run_cell(cell: Cell, data: Dataset, store: Store, quick: bool, deadline: float) -> bool:
     """Do the runs that are missing; False if time ran out before the last of them."""
+    store.refuse_other_data(cell, data.source)
     content = store.read(cell)
-    if content["source"] not in (None, data.source):
-        raise SystemExit(f"{cell.name} holds results of other data; choose another --out.")
-    missing = [run for run in range(cell.n_runs(quick)) if str(run) not in content["errors"]]
-    for run in progress_bar(missing, f"runs of {cell.name}", show=sys.stderr.isatty()):
+    left = store.left(cell, quick)
+    for run in progress_bar(left, f"runs of {cell.name}", show=sys.stderr.isatty()):
         if time.monotonic() > deadline:
             return False
         begin = time.monotonic()

