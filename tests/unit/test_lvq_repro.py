@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -239,3 +241,15 @@ def test_folds_have_the_roles_of_the_paper(folder):
         seen[test] += 1
     assert (seen == 1).all()
     assert EXPECTED["paper"]["mnist"]["gmlvq"]["dp-1.5"] == [0.1721, 0.0067]
+
+
+def test_the_page_orders_the_parts_of_the_gain_as_its_table_does():
+    text = (Path(sources.__file__).parent / "README.md").read_text()
+    assert "The start is the largest part of the gain, then the transfer function." in text
+    rows = [
+        line.split("|")[2:6] for line in text.splitlines() if re.match(r"\| \w+, [\d.]+ \|", line)
+    ]
+    assert len(rows) == 6
+    for ours, identity, laplace, both in (map(float, row) for row in rows):
+        assert ours < identity < laplace
+        assert identity < both
