@@ -15,7 +15,7 @@ from bench.repro.ldp import report as ldp
 from bench.repro.llp import report as llp
 from bench.repro.lstm import report as lstm
 from bench.repro.lstm.data import SETS
-from bench.repro.lvq.cells import COLUMNS, MODELS, PAPER_RATE
+from bench.repro.lvq.cells import COLUMNS, MODELS, N_RUNS, PAPER_RATE
 from bench.repro.lvq.report import EXPECTED as LVQ_EXPECTED
 from bench.repro.lvq.report import SEEDS as LVQ_SEEDS
 from bench.repro.lvq.report import TITLES
@@ -153,9 +153,14 @@ def lvq_section() -> list[str]:
     lines = [
         "## Private prototypes (`lvq`)",
         "",
-        "Test error: dpcore's defaults / the paper's recipe as printed, run here / the paper. The "
-        f"paper states no learning rate (here {PAPER_RATE} d / 4); features of Motion were "
-        "recomputed, so its printed errors are no standard. n: runs, where fewer than 25.",
+        "Test error, mean (deviation): dpcore's defaults / the paper's recipe as printed, run here "
+        f"/ the paper. The paper states no learning rate (here {PAPER_RATE} d / 4); features of "
+        "Motion were recomputed, so its printed errors are no standard. n: runs, where fewer than "
+        "25.",
+        "",
+        "dpcore's learner is not the paper's: its transfer function is logistic (the paper's is "
+        "the identity), its start and its steps differ, and its few constants were chosen on these "
+        "three public sets. [What differs, and how much it matters](repro/lvq/README.md).",
         "",
         origin("lvq", results["machine"], LVQ_SEEDS, seconds),
         "",
@@ -163,18 +168,21 @@ def lvq_section() -> list[str]:
         "|---" * (2 + len(COLUMNS)) + "|",
     ]
 
-    def entry(name: str) -> str:
+    def entry(name: str, weight: str = "") -> str:
         if name not in cells:
             return "not run"
         cell = cells[name]
-        few = "" if cell["runs"] == 25 else f" (n {cell['runs']})"
-        return f"{cell['mean']:.3f}{few}"
+        spread = [] if cell["deviation"] is None else [f"{cell['deviation']:.3f}"]
+        few = [] if cell["runs"] == N_RUNS else [f"n {cell['runs']}"]
+        said = ", ".join(spread + few)
+        return f"{weight}{cell['mean']:.3f}{weight}" + (f" ({said})" if said else "")
 
     for dataset, models in paper.items():
         for model in MODELS:
             row = [
-                f"**{entry(f'{dataset}-ours-{model}-{column}')}** / "
-                f"{entry(f'{dataset}-paper-{model}-{column}')} / {models[model][column][0]:.3f}"
+                f"{entry(f'{dataset}-ours-{model}-{column}', '**')} / "
+                f"{entry(f'{dataset}-paper-{model}-{column}')} / "
+                "{:.3f} ({:.3f})".format(*models[model][column])
                 for column in COLUMNS
             ]
             lines.append(f"| {dataset} | {model} | " + " | ".join(row) + " |")

@@ -37,6 +37,18 @@ def test_the_table_of_prototypes_is_that_of_the_recorded_runs():
     assert "at most 100 iterations" in text
 
 
+def test_the_page_says_how_our_prototypes_differ():
+    text = "\n".join(summary.lvq_section())
+    assert "logistic (the paper's is the identity), its start and its steps differ" in text
+    assert "chosen on these three public sets" in text
+    cells = summary.read("lvq/table1.json")["cells"]
+    ours, paper = (cells[f"mnist-{block}-glvq-dp-0.75"] for block in ("ours", "paper"))
+    assert (
+        f"| **{ours['mean']:.3f}** ({ours['deviation']:.3f}) / "
+        f"{paper['mean']:.3f} ({paper['deviation']:.3f}) / 0.189 (0.004) |"
+    ) in text
+
+
 def test_a_changed_result_changes_the_page(monkeypatch, tmp_path):
     before = summary.page()
     results = json.loads((summary.RESULTS / "admm/results.json").read_text())
