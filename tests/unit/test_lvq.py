@@ -219,6 +219,17 @@ def test_relevance_finds_the_features_that_matter_and_plots():
         matplotlib.pyplot.close("all")
 
 
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_relevance_at_a_low_rank_is_learned_and_not_that_of_the_random_start(rank):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 5000)
+    x = rng.normal(0, 1, (5000, 10))
+    x[:, 0] += 3 * y
+    for seed in range(4):
+        learner = PrivateGMLVQ(2.0, classes=[0, 1], bounds=(-4, 7), rank=rank, random_state=seed)
+        assert learner.set_params(noise=pinned()).fit(x, y).relevance_.argmax() == 0
+
+
 def test_clone_and_pickle():
     fitted = PrivateGMLVQ(**PUBLIC).fit(X, Y)
     restored = pickle.loads(pickle.dumps(fitted))

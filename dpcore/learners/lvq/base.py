@@ -170,7 +170,10 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             raise ParameterError("The 'rank' parameter must be at most the number of features.")
         if kind == "diagonal":
             return scaled_omega(np.ones(d), self._omega_norm(d))
-        omega = np.eye(d) if rank == d else generator.standard_normal((rank, d))
+        if rank == d:
+            return scaled_omega(np.eye(d), self._omega_norm(d))
+        omega = generator.standard_normal((rank, d))
+        omega /= np.linalg.norm(omega, axis=0)  # all features are equally relevant at the start
         return scaled_omega(omega, self._omega_norm(d))
 
     @property
