@@ -160,8 +160,7 @@ for n, d, rank in ((401, 784, 0), (1200, 100, 60), (3000, 20, 20)):
     )
     state.update(sums.prototypes.tobytes())
     if omega is not None:
-        # The last product with Omega is rounded once, for all records together.
-        state.update(np.float32(sums.omega).tobytes())
+        state.update(sums.omega.tobytes())
 print(state.hexdigest())
 """
 

@@ -337,8 +337,11 @@ class _Matrix(_Space):
 
     def gradient(self, *moments: Floats) -> Sums:
         h, z = moments
-        omega = self.omega * (self.z_unit * 2.0**-_OMEGA_DIGITS)
-        return Sums(-(h @ omega), z * (self.z_unit * 2.0**-self.x_digits / self.size))
+        # In two parts, whose products are exact, so that nothing but their sum is rounded.
+        upper = np.rint(h * 2.0**-21) * 2.0**21
+        pulled = upper @ self.omega + (h - upper) @ self.omega
+        prototypes = -pulled * (self.z_unit * 2.0**-_OMEGA_DIGITS)
+        return Sums(prototypes, z * (self.z_unit * 2.0**-self.x_digits / self.size))
 
 
 def _factor(most: Any, norm: Floats) -> Floats:
