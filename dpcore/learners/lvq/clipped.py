@@ -274,6 +274,7 @@ class _Matrix(_Space):
         self.gram = None
         if 2 * self.rank <= self.d:
             self.gram = np.rint(self.omega @ self.omega.T * 2.0**-_OMEGA_DIGITS)
+        self.w_gram = self.w @ self.w.T
         # A row of Z that is cut by less than a unit in each coordinate moves its gradient by this.
         self.cut_per_distance = math.sqrt(self.rank) / self.size
         self.cut_at_least = 2.001 * math.sqrt(self.rank)
@@ -302,14 +303,14 @@ class _Matrix(_Space):
 
     def _factors(self, x: Floats, won: _Winners, v_p: Floats, v_m: Floats) -> Floats:
         """Clip factors: by the norm over prototypes and Omega together, and by the digits of Z."""
-        xx, ww = row_dots(x, x), row_dots(self.w, self.w)
+        xx, ww = row_dots(x, x), self.w_gram.diagonal()
         xw = x @ self.w.T
         rows = np.arange(len(x))
         xw_p, xw_m = xw[rows, won.p], xw[rows, won.m]
         unit = 4.0**-self.x_digits
         dd_p = (xx - 2 * xw_p + ww[won.p]) * unit
         dd_m = (xx - 2 * xw_m + ww[won.m]) * unit
-        dd_pm = (xx - xw_p - xw_m + (self.w @ self.w.T)[won.p, won.m]) * unit
+        dd_pm = (xx - xw_p - xw_m + self.w_gram[won.p, won.m]) * unit
         vv_pm = row_dots(v_p, v_m) * 4.0**-self.y_digits
         aa, bb = won.a * won.a, won.b * won.b
         outer = aa * won.d_p * dd_p + bb * won.d_m * dd_m
