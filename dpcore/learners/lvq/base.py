@@ -17,11 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpcore._checks import check_choice, check_index, check_positive, check_random_state
-from dpcore.errors import ParameterError
+from dpcore.errors import DataError, ParameterError
 from dpcore.learners._fitting import check_fit_data
 from dpcore.learners.lvq.descent import scaled_omega
 from dpcore.learners.lvq.kernel import Model, Transfer, distances
-from dpcore.learners.lvq.public import encode_labels, resolve_bounds, resolve_classes
+from dpcore.learners.lvq.public import encode_labels, resolve_bounds, resolve_classes, tidy_labels
 from dpcore.learners.lvq.start import Start
 
 __all__ = ["MatrixMixin", "PrototypeClassifier"]
@@ -42,12 +42,25 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_input(self, X: Any, y: Any, classes: Any, *, reset: bool) -> tuple[Array, Array]:
         """Validated data on the public scale, and positions of the labels."""
-        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32], reset=reset)
-        check_classification_targets(y)
+        # Last digits of sums over rows depend on the order in memory.
+        X, y = check_fit_data(self, X, y, dtype=[np.float64, np.float32], order="C", reset=reset)
+        y = tidy_labels(y)
         if reset:
+            if classes is None:
+                check_classification_targets(y)
             self.classes_, no_classes = resolve_classes(classes, y, loud=self._is_private)
-            self._scale, no_bounds = resolve_bounds(self.bounds, X, loud=self._is_private)
+            self._scale, no_bounds = resolve_bounds(
+                self.bounds,
+                X,
+                loud=self._is_private,
+                names=getattr(self, "feature_names_in_", None),
+            )
             self._inferred = (*no_classes, *no_bounds)
+        elif not self._scale.fits(X.dtype):
+            raise DataError(
+                "The 'X' parameter must be of a dtype that the bounds of the first call fit: "
+                "use float64."
+            )
         return self._scale.apply(X), encode_labels(y, self.classes_)
 
     def _transfer(self) -> Transfer:
@@ -106,7 +119,9 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _centred(self, X: Any) -> Array:
         check_is_fitted(self)
-        data = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        data = check_fit_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+        if not self._scale.fits(data.dtype):
+            data = data.astype(np.float64)
         unit = self._scale.apply(data)
         unit -= self._centre.astype(unit.dtype)
         return unit

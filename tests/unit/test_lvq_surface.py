@@ -1,0 +1,128 @@
+"""What prototype learners take and refuse at the door, and what they say of themselves."""
+
+from functools import partial
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import clone
+
+import dpcore
+from dpcore import Noise
+from dpcore.errors import DataError, ParameterError
+from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, 400)
+X = np.clip(RNG.normal(1.5 * Y[:, None] - 0.75, 1, (400, 3)), -4, 4)
+NAMES = ["a", "b", "c"]
+PUBLIC = {"classes": [0, 1], "bounds": (-4, 4)}
+LOWER, UPPER = [-4.0, -5.0, -6.0], [4.0, 7.0, 9.0]
+
+
+def pinned(name="surface"):
+    return Noise.insecure(3).stream(name)
+
+
+def private(kind=PrivateGLVQ, **options):
+    return kind(1.0, **{**PUBLIC, "n_steps": 2, "noise": pinned(), **options})
+
+
+def unspent(tmp_path, call, message, error=ParameterError):
+    """The error of a call that costs nothing."""
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=9.0, delta=1e-4) as ledger:
+        with pytest.raises(error, match=message) as raised:
+            call()
+        assert ledger.spent[0] == 0
+    return str(raised.value)
+
+
+# Bounds
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {-4.0: "lower", 4.0: "upper"},
+        {"lower": -4, "upper": 4},
+        {-4.0, 4.0},
+        frozenset({-4.0, 4.0}),
+        {-4.0: 0, 4.0: 0}.keys(),
+        pandas.DataFrame([LOWER, UPPER], columns=NAMES),
+        pandas.DataFrame({-4.0: [1, 2, 3], 4.0: [4, 5, 6]}),
+    ],
+    ids=lambda b: type(b).__name__,
+)
+def test_bounds_without_an_order_of_their_own_are_refused(bounds, tmp_path):
+    unspent(tmp_path, lambda: private(bounds=bounds).fit(X, Y), "'bounds' parameter must be a pair")
+
+
+def test_bounds_indexed_by_name_are_put_in_the_order_of_the_columns():
+    frame = pandas.DataFrame(X, columns=NAMES)
+    order = ["c", "a", "b"]
+    by_name = tuple(pandas.Series(side, NAMES)[order] for side in (LOWER, UPPER))
+    expected = private(bounds=(LOWER, UPPER)).fit(frame, Y).prototypes_
+    np.testing.assert_array_equal(private(bounds=by_name).fit(frame, Y).prototypes_, expected)
+    plain = (pandas.Series(LOWER), pandas.Series(UPPER))
+    np.testing.assert_array_equal(private(bounds=plain).fit(frame, Y).prototypes_, expected)
+
+
+@pytest.mark.parametrize("index", [["a", "b", "d"], ["a", "b", "b"], ["a", "b"]])
+def test_bounds_with_other_names_are_refused(index, tmp_path):
+    frame = pandas.DataFrame(X, columns=NAMES)
+    side = pandas.Series(LOWER[: len(index)], index)
+    learner = private(bounds=(side, 4.0))
+    unspent(tmp_path, lambda: learner.fit(frame, Y), "'bounds' parameter must be indexed")
+
+
+def test_bounds_that_lie_on_their_side_are_recognised():
+    with pytest.raises(ParameterError, match=r"of shape \(2, n_features\): transpose it"):
+        private(bounds=np.column_stack([LOWER, UPPER])).fit(X, Y)
+    with pytest.raises(ParameterError) as raised:
+        private(bounds=(LOWER[:2], UPPER[:2])).fit(X, Y)
+    assert "transpose" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_later_data_of_a_dtype_that_the_bounds_do_not_fit_are_refused(tmp_path):
+    learner = private(bounds=(-1e300, 1e300)).fit(X, Y)
+    call = partial(learner.partial_fit, X.astype(np.float32), Y)
+    unspent(tmp_path, call, "'X' parameter must be of a dtype", DataError)
+    assert learner.predict(X.astype(np.float32)).shape == (400,)
+
+
+# Data
+
+
+@pytest.mark.parametrize("kind", [PrivateGLVQ, PrivateGMLVQ])
+def test_rows_may_lie_in_memory_in_any_order(kind):
+    learner = private(kind, noise=Noise.from_key(bytes(32)).stream("order"))
+    found = [
+        clone(learner).fit(data, Y).prototypes_
+        for data in (X, np.asfortranarray(X), pandas.DataFrame(X), np.repeat(X, 2, axis=1)[:, ::2])
+    ]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+def test_checked_data_are_contiguous():
+    learner = private()
+    x, _ = learner._check_input(np.asfortranarray(X), Y, [0, 1], reset=True)
+    assert x.flags.c_contiguous
+
+
+@pytest.mark.filterwarnings("error")
+def test_given_classes_are_all_that_labels_are_compared_with():
+    private(classes=range(30)).fit(X[:24], np.arange(24))
+    with pytest.raises(DataError, match="labels of the 'classes'"):
+        private().fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"), [([0, 1], ["a", "b"]), (["0", "1"], [0, 1]), (["0", "1"], [0.0, 1.0])]
+)
+def test_labels_of_another_kind_than_the_classes_are_refused(classes, labels):
+    learner = private(classes=classes)
+    for dtype in (None, object):
+        with pytest.raises(DataError, match="'y' parameter must hold"):
+            learner.fit(X, np.array(labels, dtype)[Y])
