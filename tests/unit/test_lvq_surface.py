@@ -11,6 +11,7 @@ import dpcore
 from dpcore import Noise
 from dpcore.errors import DataError, ParameterError
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
+from dpcore.learners.lvq import GLVQ, GMLVQ
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 400)
@@ -126,3 +127,75 @@ def test_labels_of_another_kind_than_the_classes_are_refused(classes, labels):
     for dtype in (None, object):
         with pytest.raises(DataError, match="'y' parameter must hold"):
             learner.fit(X, np.array(labels, dtype)[Y])
+
+
+# Further records
+
+
+@pytest.mark.parametrize(
+    "classes", [[0, 2], [0, 1, 2], ["0", "1"], [1]], ids=lambda classes: str(classes)
+)
+def test_later_calls_refuse_other_classes(classes, tmp_path):
+    learner = private().partial_fit(X, Y, classes=[0, 1])
+    call = partial(learner.partial_fit, X, Y, classes=classes)
+    said = unspent(tmp_path, call, "'classes' parameter must be what it was")
+    assert said.endswith("call fit for a new model.")
+    learner.partial_fit(X, Y, classes=[1, 0])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"classes": [0, 1, 2]},
+        {"classes": None},
+        {"bounds": (-4, 5)},
+        {"bounds": None},
+        {"bounds": "none"},
+        {"rank": 2},
+        {"rank": 0},
+        {"relevance": "diagonal"},
+        {"relevance": "none"},
+        {"prototypes_per_class": 2},
+        {"prototypes_per_class": 0},
+        {"radius": -1},
+    ],
+    ids=str,
+)
+def test_later_calls_refuse_other_parameters_of_the_model(changed, tmp_path):
+    learner = private(PrivateGMLVQ).fit(X, Y)
+    before = learner.prototypes_
+    learner.set_params(**changed)
+    unspent(tmp_path, partial(learner.partial_fit, X, Y), f"'{next(iter(changed))}' parameter")
+    assert learner.prototypes_ is before
+
+
+def test_later_calls_take_parameters_that_mean_the_same():
+    learner = private(PrivateGMLVQ).fit(X, Y)
+    learner.set_params(classes=(1, 0), bounds=([-4.0] * 3, np.full(3, 4)), rank=3)
+    learner.partial_fit(X, Y)
+    first = private(bounds=None, classes=None)
+    with pytest.warns(dpcore.learners.InferredPublicWarning):
+        first.partial_fit(X, Y)
+    first.partial_fit(X[:9] / 2, Y[:9])
+
+
+# Twins
+
+
+@pytest.mark.parametrize("kind", [GLVQ, GMLVQ])
+def test_twins_take_the_number_of_steps_of_the_private_learners(kind):
+    assert kind().fit(X, Y).n_iter_ == 60
+    assert kind(sampling_rate=0.5, n_steps=None).fit(X, Y).n_iter_ == 60
+    assert kind(sampling_rate=0.1).fit(X, Y).n_iter_ == 300
+    assert kind(sampling_rate=0.1, n_steps=7).fit(X, Y).n_iter_ == 7
+    with pytest.raises(ParameterError, match="'sampling_rate' parameter must be at least"):
+        kind(sampling_rate=1e-320).fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [GLVQ, GMLVQ])
+def test_twins_share_the_classes_of_the_private_learners(kind):
+    np.testing.assert_array_equal(kind(**PUBLIC).fit(X, Y).classes_, [0, 1])
+    with pytest.raises(DataError, match="'y' parameter must hold every class of the 'classes'"):
+        kind(classes=[0, 1, 2]).fit(X, Y)
+    with pytest.raises(DataError, match="labels of the 'classes'"):
+        kind(classes=[0, 2]).fit(X, Y)

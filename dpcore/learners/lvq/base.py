@@ -21,7 +21,14 @@ from dpcore.errors import DataError, ParameterError
 from dpcore.learners._fitting import check_fit_data
 from dpcore.learners.lvq.descent import scaled_omega
 from dpcore.learners.lvq.kernel import Model, Transfer, distances
-from dpcore.learners.lvq.public import encode_labels, resolve_bounds, resolve_classes, tidy_labels
+from dpcore.learners.lvq.public import (
+    check_bounds,
+    encode_labels,
+    resolve_bounds,
+    resolve_classes,
+    sorted_classes,
+    tidy_labels,
+)
 from dpcore.learners.lvq.start import Start
 
 __all__ = ["MatrixMixin", "PrototypeClassifier"]
@@ -56,12 +63,53 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
                 names=getattr(self, "feature_names_in_", None),
             )
             self._inferred = (*no_classes, *no_bounds)
-        elif not self._scale.fits(X.dtype):
+            self._first = self._settled()
+        else:
+            self._check_later(X, classes)
+        return self._scale.apply(X), encode_labels(y, self.classes_)
+
+    def _settled(self) -> dict[str, Any]:
+        """What the first fit settles for further ones, in a form that can be compared."""
+        names = getattr(self, "feature_names_in_", None)
+        sides = self.bounds
+        if sides is not None:
+            scale = check_bounds(sides, self.n_features_in_, names)
+            sides = scale.lower.tolist(), scale.upper.tolist()
+        return {
+            "classes": None if self.classes is None else sorted_classes(self.classes).tolist(),
+            "bounds": sides,
+            "prototypes_per_class": check_index(
+                self.prototypes_per_class, "prototypes_per_class", least=1
+            ),
+        }
+
+    def _check_later(self, X: Array, classes: Any) -> None:
+        """Whether further data and the parameters are for the model that there is."""
+        now = self._settled()
+        self._public_radius()
+        changed = [name for name, value in self._first.items() if now[name] != value]
+        if classes is not None and not np.array_equal(sorted_classes(classes), self.classes_):
+            changed.insert(0, "classes")
+        if changed:
+            raise ParameterError(
+                f"The '{changed[0]}' parameter must be what it was in the first call: call fit for "
+                "a new model."
+            )
+        if not self._scale.fits(X.dtype):
             raise DataError(
                 "The 'X' parameter must be of a dtype that the bounds of the first call fit: "
                 "use float64."
             )
-        return self._scale.apply(X), encode_labels(y, self.classes_)
+
+    def _steps(self) -> int:
+        if self.n_steps is not None:
+            return check_index(self.n_steps, "n_steps", least=1)
+        rate = float(check_positive(self.sampling_rate, "sampling_rate"))
+        if rate < 1e-9:
+            raise ParameterError(
+                "The 'sampling_rate' parameter must be at least 1e-9 where 'n_steps' is missing."
+            )
+        return 60 if rate >= 1 else round(30 / rate)
 
     def _transfer(self) -> Transfer:
         name = check_choice(self.transfer, "transfer", ("logistic", "identity"))
@@ -162,6 +210,19 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     _omega_factor = 0.25
     _default_rank = 60
 
+    def _shape(self, d: int) -> tuple[str, int]:
+        """What `relevance` and `rank` stand for."""
+        kind = check_choice(self.relevance, "relevance", ("matrix", "diagonal"))
+        rank = self.rank
+        rank = min(d, self._default_rank) if rank is None else check_index(rank, "rank", least=1)
+        if rank > d:
+            raise ParameterError("The 'rank' parameter must be at most the number of features.")
+        return kind, rank
+
+    def _settled(self) -> dict[str, Any]:
+        kind, rank = self._shape(self.n_features_in_)
+        return {**super()._settled(), "relevance": kind, "rank": rank}
+
     def _omega_rate(self, d: int, clip: float, damping: float = 1.0) -> float:
         if self.omega_learning_rate is None:
             return damping * self._omega_factor * math.sqrt(d) / clip
@@ -174,15 +235,7 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _first_omega(self, d: int, generator: np.random.RandomState) -> Array:
         """The identity, or random directions of a lower rank; never of the data."""
-        kind = check_choice(
-            self.relevance,
-            "relevance",
-            ("matrix", "diagonal"),
-        )
-        rank = self.rank
-        rank = min(d, self._default_rank) if rank is None else check_index(rank, "rank", least=1)
-        if rank > d:
-            raise ParameterError("The 'rank' parameter must be at most the number of features.")
+        kind, rank = self._shape(d)
         if kind == "diagonal":
             return scaled_omega(np.ones(d), self._omega_norm(d))
         if rank == d:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpcore._checks import check_choice, check_flag, check_index, check_positive
 from dpcore.accounting import Privacy
-from dpcore.errors import ParameterError
+from dpcore.errors import DataError, ParameterError
 from dpcore.learners._fitting import all_or_nothing
 from dpcore.learners.lvq.base import MatrixMixin, PrototypeClassifier
 from dpcore.learners.lvq.descent import Schedule, lbfgs, stochastic_descent
@@ -44,11 +44,11 @@ class _PlainPrototypes(PrototypeClassifier):
         if rate > 1:
             raise ParameterError("The 'sampling_rate' parameter must be at most 1.")
         clip = math.inf if self.clip is None else float(check_positive(self.clip, "clip"))
-        n_steps = check_index(self.n_steps, "n_steps", least=1)
+        n_steps = self._steps()
         limit = check_index(self.max_iter, "max_iter", least=1)
         generator, radius = self._generator(), self._public_radius()
         self._rate(1.0)
-        x, codes = self._check_input(X, y, None, reset=True)
+        x, codes = self._check_input(X, y, self.classes, reset=True)
         start = self._means(x, codes, radius)
         moved = x - start.centre.astype(x.dtype)
         d = x.shape[1]
@@ -79,6 +79,11 @@ class _PlainPrototypes(PrototypeClassifier):
     def _means(
         self, x: npt.NDArray[Any], codes: npt.NDArray[np.intp], radius: float | None
     ) -> Start:
+        if len(np.unique(codes)) < len(self.classes_):
+            raise DataError(
+                "The 'y' parameter must hold every class of the 'classes' parameter: without noise "
+                "a class without records has no mean to start from."
+            )
         centre = x.mean(axis=0, dtype=np.float64)
         means = np.array([x[codes == c].mean(axis=0) for c in range(len(self.classes_))]) - centre
         norms = np.linalg.norm(x - centre, axis=1)
@@ -135,12 +140,13 @@ class GLVQ(_PlainPrototypes):
         self,
         *,
         solver: str = "sgd",
+        classes: Any = None,
         bounds: Any = None,
         prototypes_per_class: int = 1,
         transfer: str = "logistic",
         beta: float | None = None,
         sampling_rate: float = 1.0,
-        n_steps: int = 60,
+        n_steps: int | None = None,
         max_iter: int = 200,
         clip: float | None = None,
         learning_rate: float | None = None,
@@ -149,6 +155,7 @@ class GLVQ(_PlainPrototypes):
         progress: bool = False,
     ) -> None:
         self.solver = solver
+        self.classes = classes
         self.bounds = bounds
         self.prototypes_per_class = prototypes_per_class
         self.transfer = transfer
@@ -200,6 +207,7 @@ class GMLVQ(MatrixMixin, _PlainPrototypes):
         self,
         *,
         solver: str = "sgd",
+        classes: Any = None,
         bounds: Any = None,
         prototypes_per_class: int = 1,
         relevance: str = "matrix",
@@ -207,7 +215,7 @@ class GMLVQ(MatrixMixin, _PlainPrototypes):
         transfer: str = "logistic",
         beta: float | None = None,
         sampling_rate: float = 1.0,
-        n_steps: int = 60,
+        n_steps: int | None = None,
         max_iter: int = 200,
         clip: float | None = None,
         learning_rate: float | None = None,
@@ -218,6 +226,7 @@ class GMLVQ(MatrixMixin, _PlainPrototypes):
         progress: bool = False,
     ) -> None:
         self.solver = solver
+        self.classes = classes
         self.bounds = bounds
         self.prototypes_per_class = prototypes_per_class
         self.relevance = relevance

@@ -21,6 +21,7 @@ __all__ = [
     "encode_labels",
     "resolve_bounds",
     "resolve_classes",
+    "sorted_classes",
     "tidy_labels",
 ]
 
@@ -134,7 +135,7 @@ def resolve_classes(classes: Any, y: Array, *, loud: bool) -> tuple[Array, tuple
             warn_inferred("classes", "which classes there are")
         found = np.unique(y)
     else:
-        found = np.unique(check_labels(classes, "classes"))
+        found = sorted_classes(classes)
     if len(found) < 2:
         raise ParameterError(
             "The 'classes' parameter must name at least two classes: one class leaves nothing to "
@@ -154,6 +155,11 @@ def tidy_labels(y: Array) -> Array:
             "booleans or strings."
         )
     return y
+
+
+def sorted_classes(classes: Any) -> Array:
+    """Classes as they are given, each once."""
+    return np.asarray(np.unique(check_labels(classes, "classes")))
 
 
 def encode_labels(y: Array, classes: Array) -> npt.NDArray[np.intp]:

@@ -71,12 +71,26 @@ class PrivatePrototypes(PrototypeClassifier):
         The first call is `fit`. Later ones take another `n_steps` steps from where the model is, on
         the new records alone, and spend the whole budget on these: a record that is passed once
         has a loss of epsilon, one that is passed twice a loss of twice that. Where the budget
-        changes between calls, `privacy_` names the largest.
+        changes between calls, `privacy_` names the largest. A ledger adds all calls up, unless
+        each runs inside ``with ledger.part("batch", i)``, for batches that share no record.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+        y : array_like of shape (n_samples,)
+        classes : array_like, optional
+            All classes, for the first call; `self.classes` by default. Later calls keep classes,
+            bounds, radius, rank, relevance and prototypes_per_class of the first, and refuse
+            others; `n_records` counts the records of each call.
+
+        Returns
+        -------
+        self
         """
         if not hasattr(self, "_model"):
             return self._first_fit(X, y, self.classes if classes is None else classes)
         self._check_parameters()
-        x, codes = self._check_input(X, y, None, reset=False)
+        x, codes = self._check_input(X, y, classes, reset=False)
         points = to_grid(x)
         public = self.n_records is not None
         plan = self._plan("independent" if public else "count", estimate_radius=False)
@@ -135,12 +149,6 @@ class PrivatePrototypes(PrototypeClassifier):
         check_noise(self.noise)
         check_flag(self.progress, "progress")
         self._transfer()
-
-    def _steps(self) -> int:
-        if self.n_steps is not None:
-            return check_index(self.n_steps, "n_steps", least=1)
-        rate = float(check_positive(self.sampling_rate, "sampling_rate"))
-        return 60 if rate >= 1 else round(30 / rate)
 
     def _plan(self, start: str, *, estimate_radius: bool) -> Plan:
         return make_plan(
