@@ -12,6 +12,7 @@ from dpcore import Noise
 from dpcore.errors import DataError, ParameterError
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.lvq import GLVQ, GMLVQ
+from dpcore.noise import NotPrivateArray
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 400)
@@ -199,3 +200,61 @@ def test_twins_share_the_classes_of_the_private_learners(kind):
         kind(classes=[0, 1, 2]).fit(X, Y)
     with pytest.raises(DataError, match="labels of the 'classes'"):
         kind(classes=[0, 2]).fit(X, Y)
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"radius": 1e-7}, r"'radius' parameter must lie between 1e-6 and 2 sqrt\(n_features\)"),
+        ({"radius": 3.5}, r"'radius' parameter must lie between 1e-6 and 2 sqrt\(n_features\)"),
+        ({"n_records": 0.5}, "'n_records' parameter must lie between 1 and 1e15"),
+        ({"n_records": 2e15}, "'n_records' parameter must lie between 1 and 1e15"),
+        ({"n_records": 0}, "'n_records'"),
+        ({"relevance": "diagonal", "rank": 2}, "'rank' parameter must be None where 'relevance'"),
+        ({"sampling_rate": 1e-320, "n_steps": None}, "'sampling_rate'"),
+    ],
+)
+def test_limits_hold_before_anything_is_spent(parameters, message, tmp_path):
+    learner = private(PrivateGMLVQ, noise=None, **parameters)
+    unspent(tmp_path, partial(learner.fit, X, Y), message)
+
+
+def test_twins_know_the_same_limits():
+    for radius in (1e-7, 3.5):
+        with pytest.raises(ParameterError, match="'radius' parameter must lie between"):
+            GLVQ(radius=radius).fit(X, Y)
+    with pytest.raises(ParameterError, match="'rank' parameter must be None"):
+        GMLVQ(relevance="diagonal", rank=1).fit(X, Y)
+
+
+# The model
+
+
+def test_all_features_begin_with_the_same_relevance():
+    omega = PrivateGMLVQ(rank=2)._first_omega(7, np.random.RandomState(0))
+    np.testing.assert_allclose(np.linalg.norm(omega, axis=0), 1)
+
+
+@pytest.mark.parametrize("relevance", ["matrix", "diagonal"])
+def test_everything_learned_with_insecure_noise_is_marked(relevance):
+    learner = private(PrivateGMLVQ, relevance=relevance).fit(X, Y)
+    for name in ("prototypes_", "omega_", "lambda_", "relevance_", "centre_"):
+        assert isinstance(getattr(learner, name), NotPrivateArray), name
+    assert not isinstance(learner._model.omega, NotPrivateArray)
+    learner.set_params(noise=None).fit(X, Y)
+    for name in ("prototypes_", "omega_", "lambda_", "relevance_", "centre_"):
+        assert type(getattr(learner, name)) is np.ndarray, name
+    assert type(GMLVQ().fit(X, Y).omega_) is np.ndarray
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"relevance": "diagonal"}], ids=str)
+@pytest.mark.parametrize("kind", [partial(private, PrivateGMLVQ), GMLVQ])
+def test_the_map_can_be_applied_by_hand(kind, options):
+    bounds = ([-1, -2, -3], [1, 4, 3])
+    model = kind(bounds=bounds, **options).fit(X, Y)
+    middle, half = model.scale_
+    by_hand = (np.clip((X - middle) / half, -1, 1) - model.centre_) @ model.omega_.T
+    np.testing.assert_allclose(model.transform(X), np.asarray(by_hand), rtol=1e-10, atol=1e-12)

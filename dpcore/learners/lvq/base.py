@@ -30,6 +30,7 @@ from dpcore.learners.lvq.public import (
     tidy_labels,
 )
 from dpcore.learners.lvq.start import Start
+from dpcore.noise import NotPrivateArray
 
 __all__ = ["MatrixMixin", "PrototypeClassifier"]
 
@@ -117,7 +118,23 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
         return Transfer(name, beta if name == "logistic" else 1.0)
 
     def _public_radius(self) -> float | None:
-        return None if self.radius is None else float(check_positive(self.radius, "radius"))
+        """The radius that is given; the scale is a cube of side 2."""
+        if self.radius is None:
+            return None
+        radius = float(check_positive(self.radius, "radius"))
+        if not 1e-6 <= radius <= 2 * math.sqrt(self.n_features_in_):
+            raise ParameterError(
+                "The 'radius' parameter must lie between 1e-6 and 2 sqrt(n_features), the size of "
+                "the scale."
+            )
+        return radius
+
+    def _check_count(self) -> None:
+        if (
+            self.n_records is not None
+            and not 1 <= check_positive(self.n_records, "n_records") <= 10**15
+        ):
+            raise ParameterError("The 'n_records' parameter must lie between 1 and 1e15.")
 
     def _moderate(self, name: str) -> float:
         """A parameter of the descent, whose squares must not overflow once noise was paid for."""
@@ -161,9 +178,21 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
 
     def _keep(self, model: Model, start: Start) -> None:
         self._model, self._centre = model, start.centre
+        self.scale_ = self._scale.middle, self._scale.half
         self.radius_, self.n_records_ = start.radius, start.n_records
         self.prototypes_ = self._scale.invert(model.prototypes + start.centre)
         self.prototype_labels_ = self.classes_[model.codes]
+
+    def _marked(self, values: Array) -> Array:
+        """Values of the model, labelled if its prototypes are."""
+        insecure = isinstance(self.prototypes_, NotPrivateArray)
+        return values.view(NotPrivateArray) if insecure else values
+
+    @property
+    def centre_(self) -> Array:
+        """What is subtracted from records that were scaled to [-1, 1]."""
+        check_is_fitted(self)
+        return self._marked(self._centre)
 
     def _centred(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -214,6 +243,11 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """What `relevance` and `rank` stand for."""
         kind = check_choice(self.relevance, "relevance", ("matrix", "diagonal"))
         rank = self.rank
+        if kind == "diagonal" and rank is not None:
+            raise ParameterError(
+                "The 'rank' parameter must be None where 'relevance' is 'diagonal': weights have "
+                "no rank."
+            )
         rank = min(d, self._default_rank) if rank is None else check_index(rank, "rank", least=1)
         if rank > d:
             raise ParameterError("The 'rank' parameter must be at most the number of features.")
@@ -234,14 +268,17 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return float(self._moderate("omega_norm"))
 
     def _first_omega(self, d: int, generator: np.random.RandomState) -> Array:
-        """The identity, or random directions of a lower rank; never of the data."""
+        """The identity, or random directions of a lower rank; never of the data.
+
+        All features begin with the same relevance, whatever their directions are.
+        """
         kind, rank = self._shape(d)
         if kind == "diagonal":
             return scaled_omega(np.ones(d), self._omega_norm(d))
         if rank == d:
             return scaled_omega(np.eye(d), self._omega_norm(d))
         omega = generator.standard_normal((rank, d))
-        omega /= np.linalg.norm(omega, axis=0)  # all features are equally relevant at the start
+        omega /= np.linalg.norm(omega, axis=0)
         return scaled_omega(omega, self._omega_norm(d))
 
     @property
@@ -249,19 +286,23 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Omega, of shape (rank, n_features); diagonal for GRLVQ."""
         check_is_fitted(self)
         omega = np.asarray(self._model.omega)
-        return np.diag(np.sqrt(omega)) if omega.ndim == 1 else omega
+        matrix: Array = np.diag(np.sqrt(omega)) if omega.ndim == 1 else omega
+        return np.asanyarray(self._marked(matrix))
 
     @property
     def lambda_(self) -> Array:
         """Omega' Omega with a trace of 1: how pairs of features enter the distance."""
         product = self.omega_.T @ self.omega_
-        return np.asarray(product / np.trace(product))
+        return np.asanyarray(product / np.trace(product))
 
     @property
     def relevance_(self) -> Array:
-        """The diagonal of `lambda_`: the part of each feature, summing to 1."""
+        """The diagonal of `lambda_`: the part of each feature, summing to 1.
+
+        It starts equal for all features; differences smaller than the noise mean nothing.
+        """
         squares = (self.omega_ * self.omega_).sum(axis=0)
-        return np.asarray(squares / squares.sum())
+        return np.asanyarray(squares / squares.sum())
 
     @property
     def _n_features_out(self) -> int:

@@ -46,10 +46,10 @@ class _PlainPrototypes(PrototypeClassifier):
         clip = math.inf if self.clip is None else float(check_positive(self.clip, "clip"))
         n_steps = self._steps()
         limit = check_index(self.max_iter, "max_iter", least=1)
-        generator, radius = self._generator(), self._public_radius()
+        generator = self._generator()
         self._rate(1.0)
         x, codes = self._check_input(X, y, self.classes, reset=True)
-        start = self._means(x, codes, radius)
+        start = self._means(x, codes, self._public_radius())
         moved = x - start.centre.astype(x.dtype)
         d = x.shape[1]
         model = self._first_model(start, self._first_omega(d, generator), generator)

@@ -113,10 +113,6 @@ class PrivatePrototypes(PrototypeClassifier):
         x, codes = self._check_input(X, y, classes, reset=True)
         points = to_grid(x)
         d, radius, generator = x.shape[1], self._public_radius(), self._generator()
-        if radius is not None and radius > 2 * math.sqrt(d):
-            raise ParameterError(
-                "The 'radius' parameter must be at most 2 sqrt(n_features), the size of the scale."
-            )
         plan = self._plan(self.start, estimate_radius=radius is None)
         # What is wrong with parameters must show before anything is spent.
         omega = self._first_omega(d, generator)
@@ -141,8 +137,7 @@ class PrivatePrototypes(PrototypeClassifier):
                 "The 'n_records' parameter must be given where 'start' is 'independent': nothing "
                 "else tells how many records there are, and counting them would leak."
             )
-        if self.n_records is not None:
-            check_positive(self.n_records, "n_records")
+        self._check_count()
         self._clip(1.0)
         self._rate(1.0)
         check_index(self.prototypes_per_class, "prototypes_per_class", least=1)
