@@ -1,5 +1,7 @@
 """What prototype learners take and refuse at the door, and what they say of themselves."""
 
+import datetime
+import warnings
 from functools import partial
 
 import numpy as np
@@ -258,3 +260,68 @@ def test_the_map_can_be_applied_by_hand(kind, options):
     middle, half = model.scale_
     by_hand = (np.clip((X - middle) / half, -1, 1) - model.centre_) @ model.omega_.T
     np.testing.assert_allclose(model.transform(X), np.asarray(by_hand), rtol=1e-10, atol=1e-12)
+
+
+# What is wrong with data
+
+
+DAY = datetime.date(2020, 5, 17)
+TEXTS = np.array(["left", "right"], object)[Y]
+
+
+def spoiled(values, value):
+    objects = np.asarray(values).astype(object)
+    objects.flat[3] = value
+    return objects
+
+
+@pytest.mark.parametrize("kind", [private, GLVQ])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        spoiled(TEXTS, None),
+        spoiled(TEXTS, 7),
+        spoiled(TEXTS, DAY),
+        spoiled(Y, "right"),
+        spoiled(Y, {"right": 1}),
+        pandas.Series(TEXTS, dtype="string").where(Y > 0),
+        np.array(["2020-05-17", "2020-05-18"], "datetime64[D]")[Y],
+        np.array([b"left", b"right"])[Y],
+        np.column_stack([Y, Y]),
+        [[0], [1, 2]] * 200,
+    ],
+)
+def test_labels_that_are_none_are_refused_without_showing_them(kind, labels, tmp_path):
+    for classes in (None, ["left", "right"]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dpcore.learners.InferredPublicWarning)
+            learner = kind(classes=classes)
+            said = unspent(tmp_path, partial(learner.fit, X, labels), "'y' parameter", DataError)
+        assert not [shown for shown in ("left", "right", "2020", "17") if shown in said]
+
+
+@pytest.mark.parametrize("kind", [private, GLVQ])
+@pytest.mark.parametrize(
+    "x",
+    [
+        spoiled(X, {"secret": 17}),
+        spoiled(X, DAY),
+        spoiled(X, 17 + 1j),
+        spoiled(X, [17]),
+        spoiled(X, pandas.NA),
+        spoiled(X, "secret"),
+        pandas.DataFrame(X).assign(day=pandas.Timestamp("2017-01-17")),
+        pandas.DataFrame({"day": pandas.Series([DAY] * 400, dtype="datetime64[ns]")}),
+        np.full((400, 3), "2017-01-17", "datetime64[D]"),
+    ],
+)
+def test_values_that_are_no_numbers_are_refused_without_showing_them(kind, x, tmp_path):
+    said = unspent(tmp_path, partial(kind().fit, x, Y), "'X'", DataError)
+    assert not [shown for shown in ("17", "secret") if shown in said]
+
+
+@pytest.mark.parametrize("labels", [Y, Y > 0, Y + 0.0], ids=["integers", "booleans", "floats"])
+def test_objects_that_are_numbers_are_labels(labels):
+    fitted = private(classes=[0, 1]).fit(X, labels.astype(object))
+    assert set(fitted.predict(X)) <= {0, 1}
+    assert GLVQ().fit(X, labels.astype(object)).classes_.dtype == labels.dtype
