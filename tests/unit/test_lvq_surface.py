@@ -3,6 +3,7 @@
 import datetime
 import warnings
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pandas
@@ -325,3 +326,60 @@ def test_objects_that_are_numbers_are_labels(labels):
     fitted = private(classes=[0, 1]).fit(X, labels.astype(object))
     assert set(fitted.predict(X)) <= {0, 1}
     assert GLVQ().fit(X, labels.astype(object)).classes_.dtype == labels.dtype
+
+
+# The plot
+
+
+@pytest.fixture
+def axes():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    yield lambda model, **options: model.plot_relevance(**options)
+    matplotlib.pyplot.close("all")
+
+
+def labels_of(ax):
+    return [label.get_text() for label in ax.get_yticklabels()]
+
+
+def test_many_bars_have_room_for_their_names(axes):
+    x = RNG.normal(size=(200, 40))
+    frame = pandas.DataFrame(x, columns=[f"a rather long name of column {i}" for i in range(40)])
+    model = GMLVQ(n_steps=2).fit(frame, Y[:200])
+    ax = axes(model, n_features=None)
+    assert len(labels_of(ax)) == 40
+    ax.figure.canvas.draw()
+    boxes = sorted((t.get_window_extent() for t in ax.get_yticklabels()), key=lambda b: b.y0)
+    assert all(low.y1 <= high.y0 + 0.5 for low, high in pairwise(boxes))
+    assert min(box.x0 for box in boxes) >= 0
+    assert axes(model).figure is not ax.figure
+
+
+def test_a_plot_takes_names_axes_and_options(axes):
+    from matplotlib.figure import Figure
+
+    model = GMLVQ(relevance="diagonal").fit(X, Y)
+    given = Figure().subplots()
+    ax = axes(model, ax=given, n_features=2, feature_names=["u", "u", "w"], color="red")
+    assert ax is given
+    assert len(ax.patches) == 2
+    assert ax.patches[0].get_facecolor()[:3] == (1, 0, 0)
+    assert set(labels_of(ax)) <= {"u", "w"}
+    assert ax.lines[0].get_xdata()[0] == pytest.approx(1 / 3)
+    assert ax.get_legend().get_texts()[0].get_text() == "1 / n_features"
+    assert set(labels_of(axes(model))) == {"x0", "x1", "x2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"feature_names": ["a"]}, "feature_names"),
+        ({"feature_names": "abc"}, "feature_names"),
+        ({"n_features": 0}, "n_features"),
+    ],
+)
+def test_a_plot_refuses_what_it_cannot_show(axes, options, name):
+    with pytest.raises(ParameterError, match=f"'{name}'"):
+        axes(GMLVQ(n_steps=2).fit(X, Y), **options)

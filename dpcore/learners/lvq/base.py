@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore._checks import check_choice, check_index, check_positive, check_random_state
+from dpcore._checks import check_choice, check_index, check_list, check_positive, check_random_state
 from dpcore.errors import DataError, ParameterError
 from dpcore.learners._fitting import check_fit_data
 from dpcore.learners.lvq.descent import scaled_omega
@@ -313,20 +313,61 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         unit = self._centred(X)
         return np.asarray(self._model.astype(unit.dtype).project(unit))
 
-    def plot_relevance(self, ax: Any = None, *, n_features: int = 20) -> Any:
-        """Bars of the most relevant features, by matplotlib; returns the axes.
+    def plot_relevance(
+        self,
+        ax: Any = None,
+        *,
+        n_features: int | None = 20,
+        feature_names: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Bars of the most relevant features, by matplotlib.
 
         Post-processing of the fitted model: it costs no privacy.
-        """
-        import matplotlib.pyplot as plt
 
-        relevance = self.relevance_
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = np.array([f"x{i}" for i in range(len(relevance))])
-        shown = np.argsort(-relevance, kind="stable")[: check_index(n_features, "n_features")]
-        ax = plt.gca() if ax is None else ax
-        ax.barh([str(name) for name in names[shown]], relevance[shown])
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            By default those of a new figure, as high as the number of bars asks for.
+        n_features : int, optional
+            How many features are shown, the most relevant first; None for all.
+        feature_names : array_like of str, optional
+            Names of all features; by default those that `fit` saw, or x0, x1 and so on.
+        **options
+            Passed to `ax.barh`.
+
+        Returns
+        -------
+        matplotlib axes
+            A dotted line marks 1 / n_features, the relevance that all features start with.
+        """
+        relevance = np.asarray(self.relevance_)
+        names = self._names(feature_names)
+        limit = None if n_features is None else check_index(n_features, "n_features", least=1)
+        shown = np.argsort(-relevance, kind="stable")[:limit]
+        ax = _new_axes(len(shown)) if ax is None else ax
+        places = np.arange(len(shown))
+        ax.barh(places, relevance[shown], **options)
+        ax.set_yticks(places, [names[i] for i in shown])
         ax.invert_yaxis()
+        ax.axvline(1 / len(relevance), color="gray", linestyle=":", label="1 / n_features")
+        ax.legend(loc="lower right")
         ax.set_xlabel("relevance")
         return ax
+
+    def _names(self, given: Any) -> list[str]:
+        """A name for every feature."""
+        d = int(self.n_features_in_)
+        if given is None:
+            given = getattr(self, "feature_names_in_", [f"x{i}" for i in range(d)])
+        names = [str(name) for name in check_list(given, "feature_names")]
+        if len(names) != d:
+            raise ParameterError("The 'feature_names' parameter must name every feature.")
+        return names
+
+
+def _new_axes(n_bars: int) -> Any:
+    """Axes with room for bars and their names."""
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6.4, 1.2 + 0.22 * n_bars), layout="constrained")[1]
