@@ -13,10 +13,12 @@ from dpcore.learners.label_baselines import make_baseline
 from dpcore.learners.label_network import LabelProportionNetwork
 from dpcore.learners.label_proportions import LabelProportionClassifier
 from dpcore.learners.label_rules import suggest_parameters
-from dpcore.learners.lvq import InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
+from dpcore.learners.lvq import GLVQ, GMLVQ, InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.privatizer import LocalPrivatizer
 
 __all__ = [
+    "GLVQ",
+    "GMLVQ",
     "CentralClassifier",
     "CentralRegressor",
     "ConsensusADMMClassifier",

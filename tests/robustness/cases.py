@@ -232,8 +232,8 @@ CASES: dict[str, Case] = {
     ),
     "dpcore.learners.PrivateGLVQ": settings(learners.PrivateGLVQ, X, Y, **LVQ),
     "dpcore.learners.PrivateGMLVQ": settings(learners.PrivateGMLVQ, X, Y, **LVQ),
-    "dpcore.learners.lvq.GLVQ": settings(lvq.GLVQ, X, Y),
-    "dpcore.learners.lvq.GMLVQ": settings(lvq.GMLVQ, X, Y),
+    "dpcore.learners.GLVQ": settings(lvq.GLVQ, X, Y),
+    "dpcore.learners.GMLVQ": settings(lvq.GMLVQ, X, Y),
     "dpcore.learners.make_baseline": function(learners.make_baseline, name="knn", bins=BINS),
     "dpcore.learners.suggest_parameters": function(
         learners.suggest_parameters, n_rows=1000, n_labels=4, epsilon=0.5

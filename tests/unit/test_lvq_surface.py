@@ -383,3 +383,11 @@ def test_a_plot_takes_names_axes_and_options(axes):
 def test_a_plot_refuses_what_it_cannot_show(axes, options, name):
     with pytest.raises(ParameterError, match=f"'{name}'"):
         axes(GMLVQ(n_steps=2).fit(X, Y), **options)
+
+
+# Surface
+
+
+def test_twins_are_exported_with_the_other_learners():
+    assert dpcore.learners.GLVQ is GLVQ
+    assert dpcore.learners.GMLVQ is GMLVQ

@@ -210,12 +210,26 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
         return np.column_stack(columns)
 
     def predict(self, X: Any) -> Array:
-        """Classes of the nearest prototypes."""
+        """Classes of the nearest prototypes.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Values outside the bounds count as the nearer bound.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
         nearest = self._class_distances(X).argmin(axis=1)
         return np.asarray(self.classes_[nearest])
 
     def decision_function(self, X: Any) -> Array:
         """Minus the squared distance to the nearest prototype of each class.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
 
         Returns
         -------
@@ -309,7 +323,19 @@ class MatrixMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return int(self.omega_.shape[0])
 
     def transform(self, X: Any) -> Array:
-        """X on the public scale, centred and projected by Omega."""
+        """X on the public scale, centred and projected by Omega.
+
+        It is ``(clip((X - middle) / half, -1, 1) - centre_) @ omega_.T``, where
+        ``middle, half = scale_``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, rank)
+        """
         unit = self._centred(X)
         return np.asarray(self._model.astype(unit.dtype).project(unit))
 

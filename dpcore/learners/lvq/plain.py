@@ -36,7 +36,19 @@ class _PlainPrototypes(PrototypeClassifier):
 
     @all_or_nothing()
     def fit(self, X: Any, y: Any) -> Any:
-        """Train on X and y. Nothing here is private."""
+        """Train on X and y. Nothing here is private.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+            Values outside the bounds count as the nearer bound. float32 is computed in float32.
+        y : array_like of shape (n_samples,)
+            Labels: numbers, booleans or strings.
+
+        Returns
+        -------
+        self
+        """
         check_choice(self.solver, "solver", ("sgd", "lbfgs"))
         check_flag(self.progress, "progress")
         transfer = self._transfer()
@@ -97,25 +109,33 @@ class GLVQ(_PlainPrototypes):
     Parameters
     ----------
     solver : {"sgd", "lbfgs"}
-        Steps with the schedule of `PrivateGLVQ`, or L-BFGS on the whole data (needs SciPy).
+        Steps with the schedule of `PrivateGLVQ`, the default, or L-BFGS on the whole data (needs
+        SciPy).
+    classes : array_like, optional
+        All classes, each with records; those of y by default.
     bounds : pair (lower, upper), optional
         Ranges that are scaled to [-1, 1]; those of the data by default.
     max_iter : int
-        Iterations of L-BFGS.
+        Iterations of L-BFGS, at most; 200 by default.
     clip : float, optional
         Bound on the gradient norm of a record; none by default.
     prototypes_per_class, transfer, beta, sampling_rate, n_steps, learning_rate, radius
-        As for `PrivateGLVQ`; the radius is the median distance from the mean by default.
+        As for `PrivateGLVQ`, defaults included; but the radius is the median distance from the mean
+        by default. L-BFGS takes no steps of these.
     random_state : int, RandomState or None
+        For lots below a sampling rate of 1 and random directions of the start; a number makes a fit
+        repeatable.
     progress : bool
-        Show a bar of the steps; L-BFGS shows none.
+        Show a bar of the steps, False by default; L-BFGS shows none.
 
     Attributes
     ----------
-    classes_, prototypes_, prototype_labels_, radius_, n_features_in_
+    classes_, prototypes_, prototype_labels_, centre_, scale_, radius_, n_features_in_
+        As for `PrivateGLVQ`.
     cost_ : float
         Sum of the transfer function over the records.
     n_iter_ : int
+        Steps, or iterations of L-BFGS.
     privacy_ : Privacy
         An infinite loss.
 
@@ -177,14 +197,14 @@ class GMLVQ(MatrixMixin, _PlainPrototypes):
     ----------
     relevance, rank, omega_learning_rate, omega_norm
         As for `PrivateGMLVQ`.
-    solver, bounds, prototypes_per_class, transfer, beta, sampling_rate, n_steps, max_iter, clip
-        As for `GLVQ`, and so are learning_rate, radius, random_state and progress.
+    solver, classes, bounds, prototypes_per_class, transfer, beta, sampling_rate, n_steps, max_iter
+        As for `GLVQ`, and so are clip, learning_rate, radius, random_state and progress.
 
     Attributes
     ----------
     omega_, lambda_, relevance_ : ndarray
-    classes_, prototypes_, prototype_labels_, radius_, cost_, privacy_, n_features_in_
-        As for `GLVQ`.
+    classes_, prototypes_, prototype_labels_, centre_, scale_, radius_, cost_, privacy_
+        As for `GLVQ`, and so are n_iter_ and n_features_in_.
 
     Privacy
     -------

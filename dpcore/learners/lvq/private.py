@@ -22,12 +22,16 @@ class PrivateGLVQ(PrivatePrototypes):
     epsilon, delta : float
         Privacy of the whole fit: start, every step, and the model that results.
     classes : array_like
-        All classes, from public knowledge. If missing they are read off y, with an
+        All classes, from public knowledge. A class without records gets a prototype all the same,
+        and with it a few per cent of the predictions. If missing they are read off y, with an
         `InferredPublicWarning` and an entry in ``privacy_.not_covered``.
     bounds : pair (lower, upper)
-        Ranges of the features, numbers or one for each feature, from public knowledge. If missing,
-        as for `classes`.
+        Ranges of the features, numbers or one for each feature, from public knowledge. A pandas
+        Series that is indexed by names of columns is put in their order. If missing, as for
+        `classes`.
     prototypes_per_class : int
+        1 by default. Several start a quarter of the radius from the private mean of their class,
+        in random directions, and part from there.
     start : {"gaussian", "laplace", "independent"}
         Private means about a private centre; counts and sums with Laplace noise, as in the paper;
         or small random prototypes, for which `n_records` must be given.
@@ -45,26 +49,35 @@ class PrivateGLVQ(PrivatePrototypes):
     clip : float, optional
         Bound on the gradient norm of a record; 0.9 / radius, or 2 / radius for GMLVQ.
     learning_rate : float, optional
-        radius**2, or 0.3 radius**2 for GMLVQ.
+        radius**2, or 0.3 radius**2 for GMLVQ; shorter where noise would undo the start.
     radius : float, optional
         Public guess of the typical distance of a record from the centre, features scaled to
-        [-1, 1]. By default a Gaussian start estimates it within the budget; the others use
-        sqrt(n_features) / 2.
+        [-1, 1]; from 1e-6 to 2 sqrt(n_features). By default a Gaussian start estimates it within
+        the budget; the others use sqrt(n_features) / 2.
     n_records : float, optional
-        Public number of records. By default a noisy count, within the budget, is used.
+        Public number of records, from 1 to 1e15. By default a noisy count, within the budget, is
+        used.
     sigma_rule : {"accountant", "paper"}
         "paper" computes the noise by the printed rule; `fit` raises where the accountant finds that
         it does not give the epsilon it claims.
     random_state : int, RandomState or None
-        For choices that do not touch privacy: random directions of the start.
+        For choices that do not touch privacy: random directions of the start. It does not make a
+        fit repeatable, since the noise is fresh.
     noise : Noise, optional
-        Source of randomness; a secure one by default.
+        Source of randomness; a secure one by default. ``dpcore.Noise.insecure(seed)`` makes a
+        program repeatable, for tests only: each fit with one such object is another run, and each
+        fit with a stream of it, such as ``noise.stream("fit")``, the same.
     progress : bool
-        Show a bar.
+        Show a bar; False by default.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
+    centre_ : ndarray of shape (n_features,)
+        What is subtracted from a record on the scale.
+    scale_ : pair of ndarray
+        Middle and half-range of each feature: a record is scaled by
+        ``clip((x - middle) / half, -1, 1)``.
     prototypes_ : ndarray of shape (n_prototypes, n_features)
         In the units of the features.
     prototype_labels_ : ndarray of shape (n_prototypes,)
@@ -159,20 +172,21 @@ class PrivateGMLVQ(MatrixMixin, PrivatePrototypes):
     sampling_rate, n_steps, clip, learning_rate, radius, n_records, sigma_rule, random_state, noise
         As for `PrivateGLVQ`, and so is progress.
     relevance : {"matrix", "diagonal"}
-        A matrix, or one non-negative weight for each feature (GRLVQ).
+        A matrix, or one non-negative weight for each feature (GRLVQ), which has no `rank`.
     rank : int, optional
         Rows of Omega; 60, or the number of features if that is less. Noise grows with the rank.
     omega_learning_rate : float, optional
-        0.25 sqrt(n_features) / clip.
+        0.25 sqrt(n_features) / clip, shorter as `learning_rate` is.
     omega_norm : float, optional
         Frobenius norm of Omega, sqrt(n_features). It changes nothing but the scale of the gradient.
 
     Attributes
     ----------
     omega_, lambda_, relevance_ : ndarray
-        The map, ``Omega' Omega`` with trace 1, and its diagonal.
-    classes_, prototypes_, prototype_labels_, privacy_, noise_multiplier_, radius_, n_records_
-        As for `PrivateGLVQ`, and so are clip_ and schedule_.
+        The map, ``Omega' Omega`` with trace 1, and its diagonal. Differences of relevance that are
+        smaller than the noise mean nothing.
+    classes_, prototypes_, prototype_labels_, centre_, scale_, privacy_, noise_multiplier_, radius_
+        As for `PrivateGLVQ`, and so are n_records_, clip_ and schedule_.
 
     Privacy
     -------

@@ -61,6 +61,10 @@ class PrivatePrototypes(PrototypeClassifier):
             Values outside the bounds count as the nearer bound. float32 is computed in float32.
         y : array_like of shape (n_samples,)
             Labels, all of them of `classes`.
+
+        Returns
+        -------
+        self
         """
         return self._first_fit(X, y, self.classes)
 
