@@ -283,12 +283,14 @@ def test_privacy_after_further_records_is_that_of_the_costliest_call():
     assert said.delta == 1e-5
     assert said.events == first.events
     assert not said.private
+    assert isinstance(learner.prototypes_, NotPrivateArray)
     learner.set_params(epsilon=3.0)
     later = learner.partial_fit(X[1500:], Y[1500:]).privacy_
     assert later.epsilon > 2.5
     assert not later.private
     assert len(set(later.not_covered)) == len(later.not_covered)
     assert learner.fit(X, Y).privacy_.private
+    assert not isinstance(learner.prototypes_, NotPrivateArray)
 
 
 def test_pinned_runs_share_noise_only_if_nothing_differs():

@@ -29,7 +29,7 @@ from dpcore.learners.lvq.start import (
     laplace_start,
     noisy_count,
 )
-from dpcore.noise import Noise
+from dpcore.noise import Noise, NotPrivateArray
 
 __all__ = ["PrivatePrototypes"]
 
@@ -58,7 +58,8 @@ class PrivatePrototypes(PrototypeClassifier):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features)
-            Values outside the bounds count as the nearer bound. float32 is computed in float32.
+            Values outside the bounds count as the nearer bound. float32 needs half of the memory,
+            and its sums are as exact.
         y : array_like of shape (n_samples,)
             Labels, all of them of `classes`.
 
@@ -248,7 +249,6 @@ class PrivatePrototypes(PrototypeClassifier):
             points, codes, model, schedule, plan.step, source, progress=self.progress
         )
         self._keep(model, start)
-        self.prototypes_ = source.mark(self.prototypes_)
         self.noise_multiplier_ = plan.step
         self.schedule_ = schedule
 
@@ -263,6 +263,8 @@ class PrivatePrototypes(PrototypeClassifier):
             epsilon, delta = max(epsilon, before.epsilon), max(delta, before.delta)
             listed = tuple(dict.fromkeys((*before.not_covered, *listed, _PARTIAL)))
             private = private and before.private
+        if not private:
+            self.prototypes_ = self.prototypes_.view(NotPrivateArray)
         self.privacy_ = Privacy(
             epsilon, delta, found.unit, found.adjacency, events, listed, private
         )
