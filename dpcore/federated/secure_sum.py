@@ -15,7 +15,7 @@ __all__ = ["secure_sum"]
 _LEAST_USERS = 3
 
 
-def secure_sum(n: int, d: int, *, barrier: int, n_shares: int) -> Summation:
+def secure_sum(n: int, d: int, *, barrier: int) -> Summation:
     """A summation by secure aggregation between n users and a server, all in this process.
 
     Parameters
@@ -23,9 +23,8 @@ def secure_sum(n: int, d: int, *, barrier: int, n_shares: int) -> Summation:
     n, d : int
         Users, and length of a message.
     barrier : int
-        Users in the smallest round.
-    n_shares : int
-        Users whose noise the sum must hold: with fewer survivors a round is given up.
+        Users in the smallest round, and the fewest whose sum is disclosed. Noise is planned for the
+        honest ones among so many, so a sum of fewer might hold fewer honest shares than planned.
     """
     from dpcore.secure.parameters import Parameters
     from dpcore.secure.simulate import Cohort
@@ -40,7 +39,7 @@ def secure_sum(n: int, d: int, *, barrier: int, n_shares: int) -> Summation:
         ring_bits=64,
         max_clients=n,
         min_clients=barrier,
-        min_survivors=max(_LEAST_USERS, n_shares),
+        min_survivors=barrier,
     )
     cohort = Cohort(parameters, n)
 

@@ -298,7 +298,7 @@ class ConsensusADMM(BaseEstimator):
             raise ParameterError(
                 "The 'secure' parameter is for private fits: exact sums tell what they tell."
             )
-        return secure_sum(n, d, barrier=barrier, n_shares=chosen.n_shares)
+        return secure_sum(n, d, barrier=barrier)
 
     def _pay(self, source: Noise, chosen: Plan) -> Noise:
         name = ("consensus admm", chosen.event.to_json())
