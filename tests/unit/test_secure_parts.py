@@ -179,8 +179,14 @@ def test_the_bound_is_that_of_the_theorem_and_dimension_enters():
     gaussian = 20 / (math.sqrt(50) * 3)
     assert gaussian <= plan.epsilon_of_concentration <= gaussian * (1 + 1e-9)
     assert plan.rho == pytest.approx(gaussian**2 / 2)
-    wide = DistributedGaussian(Fraction(2), 10**6, Fraction(1), 10**12)
-    assert wide.epsilon_of_concentration > 1 / (1000 * 2)
+    # So wide that the distance from a Gaussian is what counts.
+    d, tau = 10**16, 10 * sum(math.exp(-8 * math.pi**2 * j / (j + 1)) for j in range(1, 100))
+    r = 2e-7 / (math.sqrt(100) * 2)
+    wide = DistributedGaussian(Fraction(2), 100, Fraction(2, 10**7), d)
+    assert tau * d / 2 >= r**2
+    expected = min(math.sqrt(r**2 + tau * d / 2), r + tau * math.sqrt(d))
+    assert wide.epsilon_of_concentration == pytest.approx(expected, rel=1e-9)
+    assert wide.epsilon_of_concentration > 1.01 * r
 
 
 def renyi(weights, shift, alpha):
