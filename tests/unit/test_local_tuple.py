@@ -17,9 +17,11 @@ from dpcore import Noise
 from dpcore.local.categorical import GRR, OUE
 from dpcore.local.continuous import continuous
 from dpcore.local.duchi_multi import DuchiMulti
+from dpcore.local.mechanisms import OptimalOutputs
 from dpcore.local.reports import Reports
 from dpcore.local.schema import Categorical, Numeric
 from dpcore.local.tuples import SplitBudget, Tuple, choose, sampled_variance
+from dpcore.local.vectors import Vector
 from dpcore.noise import NotPrivateArray
 
 REACH = 5.1  # standard errors; a normal number is further out with probability 3.4e-7
@@ -93,7 +95,13 @@ def test_second_moments_at_the_best_loss(name, worst, at_zero):
 
 @pytest.mark.parametrize(
     ("name", "minimiser"),
-    [("pm", 2.42), ("pm-sub", 2.489), ("three-outputs", 2.481), ("duchi", 2.177)],
+    [
+        ("pm", 2.42),
+        ("pm-sub", 2.489),
+        ("pm-opt", 2.487),
+        ("three-outputs", 2.481),
+        ("duchi", 2.177),
+    ],
 )
 def test_the_best_loss_per_report(name, minimiser):
     losses = np.arange(1.5, 3.5, 0.001)
@@ -109,6 +117,40 @@ def test_auto_minimises_what_counts():
     assert at_zero.numeric.name == "three-outputs"
     assert at_zero.variance(0) < partial.variance(0)
     assert partial.worst_case_variance < Tuple(numeric(16), 5.0, "hm-j").worst_case_variance
+
+
+def largest(collector, mechanism, objective):
+    """What is to be small: of a report, its mean square where it is one of several."""
+    x = np.linspace(-1, 1, 201)
+    variance = np.array([mechanism.variance(value) for value in x])
+    if objective == "at_zero":
+        return variance[100]
+    return (variance + (x**2 if collector.k < collector.d else 0)).max()
+
+
+@pytest.mark.parametrize(
+    ("d", "epsilon", "objective", "expected"),
+    [
+        (16, 5.0, "worst", "second_moment"),
+        (2, 5.0, "worst", "worst"),
+        (94, 4.0, "worst", "second_moment"),
+        (1, 1.0, "worst", "worst"),
+        (16, 5.0, "at_zero", "at_zero"),
+        (2, 5.0, "at_zero", "at_zero"),
+    ],
+)
+def test_optimal_outputs_are_optimal_for_what_counts(d, epsilon, objective, expected):
+    collector = Tuple(numeric(d), epsilon, "optimal", n_outputs=8, objective=objective)
+    assert collector.numeric.objective == expected
+    for other in ("worst", "second_moment", "at_zero"):
+        mechanism = OptimalOutputs(collector.epsilon_per_report, n_outputs=8, objective=other)
+        least = largest(collector, mechanism, objective)
+        assert largest(collector, collector.numeric, objective) <= least * (1 + 1e-6)
+
+
+def test_bits_of_a_report():
+    assert Vector(94, 4.0, "three-outputs").n_bits == 9  # one of 94 * 3 pairs
+    assert Tuple(numeric(94), 4.0, "three-outputs").n_bits == 9
 
 
 def test_error_bound_is_bernsteins():
