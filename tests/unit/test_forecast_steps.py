@@ -72,9 +72,11 @@ class Recorded:
             (self.event,) = {entry.event for entry in ledger.entries}
 
 
-@pytest.fixture(params=[0.5, 2.0], ids="clip {}".format)
-def recorded(request, monkeypatch, tmp_path):
-    return Recorded(monkeypatch, tmp_path, clip_norm=request.param, batch_size=60)
+@pytest.fixture(scope="module", params=[0.5, 2.0], ids="clip {}".format)
+def recorded(request, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("steps")
+        return Recorded(patch, folder, clip_norm=request.param, batch_size=60)
 
 
 def test_steps_clip_and_add_noise_as_charged(recorded):
