@@ -101,7 +101,8 @@ class LabelProportionNetwork(BaseEstimator):
         Source of the noise; on a pinned stream it is a function of the key, the node's id, the
         scheme (bins, width, horizon, batch size), the period, the batch and the label.
     period : str
-        Name of the time that the series covers, for a ledger: periods must not overlap.
+        Name of the time that the series covers, for a ledger: periods must not overlap. A ledger
+        knows batches by their place in the series, so a later one begins with NaN for the past.
     random_state : int
         Algorithmic choices; those of a node are a function of this number and the node's id.
     cache : dict, optional

@@ -118,6 +118,43 @@ def test_monotone_labels_do_not_decrease_with_the_ordering_feature():
     assert (np.diff(model.labelings_[0][order]) >= 0).all()
 
 
+@pytest.mark.parametrize(("feature", "falls"), [(0, False), (1, True), (-1, True), (-2, False)])
+def test_clusters_are_ordered_by_the_feature_that_is_named(feature, falls):
+    """The second feature falls where labels rise: by it they can only be constant."""
+    y = np.repeat([0, 1, 2], 200)
+    X = np.column_stack([y, -y]) * 10.0 + np.random.default_rng(0).normal(size=(600, 2))
+    model = LabelProportionClassifier(
+        3, labeling="monotone", order_feature=feature, random_state=0
+    ).fit(X, y, np.arange(600) // 20)
+    order = np.argsort(model.cluster_centers_[:, feature])
+    assert (np.diff(model.labelings_[0][order]) >= 0).all()
+    assert model.score(X, y) == pytest.approx(1 / 3 if falls else 1.0)
+
+
+def test_features_count_alike_whatever_their_units():
+    random = np.random.default_rng(1)
+    y = random.integers(0, 2, 800)
+    X = np.column_stack([4.0 * y + 0.5 * random.normal(size=800), 1e4 * random.normal(size=800)])
+    batches = np.arange(800) // 20
+    options = {"n_clusters": 2, "random_state": 0}
+    model = LabelProportionClassifier(**options).fit(X, y, batches)
+    assert model.score(X, y) > 0.99
+    raw = LabelProportionClassifier(standardize=False, **options).fit(X, y, batches)
+    assert raw.score(X, y) < 0.7
+    other = LabelProportionClassifier(**options).fit(X * [1.0, 2.0**-20] + [3.0, 0.0], y, batches)
+    assert (other.predict(X * [1.0, 2.0**-20] + [3.0, 0.0]) == model.predict(X)).all()
+
+
+@pytest.mark.parametrize(("weight", "label"), [(False, 1), (True, 0)])
+def test_batches_count_once_or_by_their_size(weight, label):
+    """One batch of 40 rows says 0, three batches of 2 rows say 1; there is one cluster."""
+    batches = np.repeat([0, 1, 2, 3], [40, 2, 2, 2])
+    X = np.random.default_rng(0).normal(size=(46, 1))
+    shares = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    model = LabelProportionClassifier(1, batch_weight=weight, random_state=0)
+    assert model.fit(X, shares, batches).labelings_.tolist() == [[label]]
+
+
 def test_a_fit_is_a_function_of_data_and_seed():
     X, y, batches, _ = toy(8)
     fits = [clone(LabelProportionClassifier(random_state=5)).fit(X, y, batches) for _ in range(2)]
@@ -205,6 +242,14 @@ def test_baselines_share_one_interface():
     commonest = np.bincount(y).max() / len(y)
     assert (predicted["supervised"] == y).mean() >= commonest
     assert (predicted["knn"] == y).mean() >= commonest
+
+
+def test_16_neighbours_vote():
+    """Of the nearest 15 and 17 rows most say 1; of 16, half, and the lower label wins."""
+    X = np.concatenate([np.arange(1, 18), np.arange(100, 160)])[:, None] * 1.0
+    y = np.repeat([1, 0, 1], [8, 8, 61])
+    model = make_baseline("knn", Bins.relative(100.0)).fit(X, y)
+    assert model.predict([[0.0], [200.0]]).tolist() == [0, 1]
 
 
 def test_the_rule_for_sizes_grows_batches_with_the_noise():

@@ -1,5 +1,6 @@
 """The network: what travels, what it costs, who votes, and that threads change nothing."""
 
+import json
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +13,7 @@ from dpcore import Noise
 from dpcore.errors import ParameterError, RepeatedReleaseError
 from dpcore.learners import LabelProportionNetwork, label_network
 from dpcore.learners.label_nodes import fit_node
+from dpcore.proportions import LabelCounts
 from dpcore.series import Bins, purged_folds
 
 NODES = 4
@@ -81,6 +83,56 @@ def test_a_ledger_is_charged_once_for_all_nodes(tmp_path):
         assert ledger.spent[0] == pytest.approx(0.5, rel=1e-9)
         with pytest.raises(RepeatedReleaseError):
             network(epsilon=0.5, noise=None).build(SERIES, NEIGHBOURS).exchange()
+
+
+def test_periods_on_one_pinned_stream_share_no_noise():
+    source = Noise.from_key(bytes(32)).stream("periods")
+    counts = []
+    for period in ("a", "b", "a"):
+        built = network(epsilon=0.5, noise=source, period=period).build(SERIES, NEIGHBOURS)
+        tables = built.exchange().tables_
+        counts.append(np.stack([LabelCounts.from_bytes(table).counts for table in tables]))
+    # Noise of scale 4 takes the same value twice with a chance of 1 / 16.
+    assert (counts[0] != counts[1]).mean() > 0.8
+    assert (counts[0] == counts[2]).all()
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_ledger_is_charged_for_every_period(tmp_path, pinned):
+    source = Noise.from_key(bytes(32)).stream("periods") if pinned else None
+    first = SERIES[: 45 * 32]
+    later = np.vstack([np.full_like(first, np.nan), SERIES])  # on the same time axis
+    with dpcore.Ledger(tmp_path / "net.sqlite", epsilon=0.6) as ledger:
+        for period, series in (("a", first), ("b", later)):
+            built = network(epsilon=0.5, noise=source, period=period).build(series, NEIGHBOURS)
+            built.exchange()
+            parts = [json.loads(entry.part) for entry in ledger.entries]
+            charged = {tuple(part[1:]) for part in parts if part[0] == "readings"}
+            assert {node for node, name in charged if name == period} == set(range(NODES))
+        assert len(charged) == 2 * NODES
+        assert ledger.spent[0] == pytest.approx(0.5, rel=1e-9)  # periods are other readings
+        again = network(epsilon=0.5, noise=source, period="c").build(first, NEIGHBOURS)
+        with pytest.raises(RepeatedReleaseError):  # batches are counted along one time axis
+            again.exchange()
+
+
+@pytest.mark.parametrize("postprocess", ["none", "clip", "simplex"])
+@pytest.mark.parametrize("smoothing", [0, 3])
+def test_nodes_label_by_what_they_received_as_they_were_told(postprocess, smoothing, monkeypatch):
+    tasks = []
+
+    def recorded(task, cache):
+        tasks.append(task)
+        return fit_node(task, cache)
+
+    monkeypatch.setattr(label_network, "fit_node", recorded)
+    fitted = network(epsilon=0.5, postprocess=postprocess, smoothing=smoothing)
+    fitted.fit(SERIES, NEIGHBOURS)
+    assert len(tasks) == NODES
+    for task in tasks:
+        for sender, held in zip(NEIGHBOURS[task.node], task.targets[1:], strict=True):
+            sent = LabelCounts.from_bytes(fitted.tables_[sender])
+            np.testing.assert_array_equal(held, sent.proportions(postprocess, smoothing=smoothing))
 
 
 @pytest.mark.parametrize("labeling", ["monotone", "search"])
