@@ -36,7 +36,7 @@ class Delays:
         Chance that an answer is lost; the user sends it again after the time-out.
     leave : float
         Chance that a user leaves for good instead of answering; it is given up after the time-out,
-        and what it contributed before stays in the average.
+        and what it contributed before stays in the average: there are no refresh rounds.
     timeout : float
 
     Privacy

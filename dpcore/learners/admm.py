@@ -113,12 +113,14 @@ class ConsensusADMMClassifier(ClassifierMixin, ConsensusADMM):
     `dpcore.federated.shares`. Noise is discrete, on a grid. Under "share" it holds for whoever sees
     single messages; otherwise for whoever sees the sums. Local models and duals stay with the
     users; the server's models are free to publish. A local solver that misses its tolerance, which
-    the sensitivity counts on, raises before anything is sent; that it did is visible.
+    the sensitivity counts on, raises before anything is sent; that it did is visible. There is no
+    privacy for a user with all its records: whole messages are not clipped.
 
     Cost
     ----
     Per user and round a few Newton steps: systems of the size of the records or the features,
-    whichever are fewer. 8 bytes per feature and message.
+    whichever are fewer. Each user holds one such matrix: with d features and as many records or
+    more, 8 d**2 bytes. 8 bytes per feature and message.
 
     Examples
     --------

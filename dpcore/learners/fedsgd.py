@@ -245,7 +245,8 @@ class LDPFedSGDClassifier(ClassifierMixin, _LDPFedSGD):
     alpha : float
         Weight of the penalty alpha / 2 * norm(coef)**2, which the server adds by itself.
     clip : float
-        Every coordinate of a gradient is clipped to [-clip, clip].
+        Every coordinate of a gradient is clipped to [-clip, clip]. How many were is not reported:
+        nothing counts them privately.
     fit_intercept : bool
     average : bool
         Use the mean of the models of all rounds, weighted by their steps, which has less noise.

@@ -11,7 +11,9 @@ Transport is left to others. Needs the extra ``secagg``.
    the two ends, so that they cancel in the sum.
 4. *confirm*: a committee signs who is left.
 5. *unmask*: for those who are left their self masks are disclosed, for the others their mask keys,
-   and never both for one client.
+   and never both for one client. There is no cheaper way for rounds in which nobody dropped out.
+
+Who takes part is the server's choice: selection is not verifiable.
 
 >>> import numpy as np
 >>> from dpcore.secure import Cohort, Parameters

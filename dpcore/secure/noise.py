@@ -8,6 +8,9 @@ released with :math:`\epsilon^2/2`-concentrated privacy, where
 .. math:: \tau = 10 \sum_{j=1}^{h-1} e^{-2 \pi^2 s^2 j/(j+1)}, \quad
     \epsilon = \min\left(\sqrt{D^2/(h s^2) + \tau d / 2},\; D/(\sqrt{h} s) + \tau \sqrt{d}\right).
 
+Shares of Skellam noise are not offered: their sums are Skellam exactly, but from 2 units on
+:math:`\tau` is below 1e-16, and the bound of Skellam noise has a further term.
+
 Only the noise of honest survivors counts. More of them than planned only add independent noise, and
 wrapping in the ring is post-processing, so the bound holds for every set that clients accept.
 """
