@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -113,8 +113,13 @@ def open_release(source: Noise, event: Any, purpose: str, *parameters: int | str
     return source.key_for(purpose, *parameters)
 
 
-def prepay(source: Noise, event: Any, purpose: str, *parameters: int | str | bytes) -> Noise:
-    """The source, once one event is reserved for everything that the caller draws from it."""
+def prepay(
+    source: Noise, event: Any | Sequence[Any], purpose: str, *parameters: int | str | bytes
+) -> Noise:
+    """The source, once everything that the caller draws from it is reserved.
+
+    Where that is several events, they are reserved together or not at all.
+    """
     _charge(event, source, purpose, *parameters)
     return source.for_ledger(claim=source.claim, prepaid=True)
 

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,8 @@ CREATE INDEX entries_by_key ON entries (key) WHERE key IS NOT NULL;
 """
 # All data: what was released without naming a part of the data.
 _WHOLE = ""
+# Between the fingerprint of a release and the number of its event, from the second one on.
+_SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -163,24 +165,25 @@ class Ledger:
             raise LedgerError("The ledger was made for another budget than the one given.")
 
     def charge(
-        self, event: Event, *, fingerprint: str | None = None, claim: str | None = None
+        self,
+        event: Event | Sequence[Event],
+        *,
+        fingerprint: str | None = None,
+        claim: str | None = None,
     ) -> None:
-        """Reserve the cost of an event, or raise `BudgetExceededError`.
+        """Reserve the cost of a release, or raise `BudgetExceededError` and reserve nothing.
 
-        Every releasing function does this itself. `fingerprint` names a release that may be made
+        Every releasing function does this itself. A release of several events is reserved as a
+        whole, with an entry for each of them. `fingerprint` names a release that may be made
         again with the same noise: it is charged the first time only. `claim` names a release that
         `keyed` handed out.
         """
-        if not isinstance(event, Event):
-            raise ParameterError("The 'event' parameter must be an event of dpcore.accounting.")
-        part = self._part
+        events, part = _check_events(event), self._part
         with self._transaction() as connection:
             if fingerprint is not None:
-                before = connection.execute(
-                    "SELECT event, part, key FROM entries WHERE fingerprint = ?", (fingerprint,)
-                ).fetchone()
-                if before is not None:
-                    if before[0] != event.to_json() or before[1] != part or before[2] != claim:
+                before = _charged(connection, fingerprint)
+                if before:
+                    if before != [(each.to_json(), part, claim) for each in events]:
                         raise RepeatedReleaseError(
                             "A release with this noise was charged as another event, part or key."
                         )
@@ -188,12 +191,17 @@ class Ledger:
             if claim is not None and _drawn(connection, claim):
                 raise RepeatedReleaseError("This keyed release was drawn before, in another way.")
             total, whole = _load(connection, part), _load(connection, _WHOLE)
-            total.add(event)
+            for each in events:
+                total.add(each)
             self._check_budget(connection, part, total, whole)
             connection.execute("REPLACE INTO totals VALUES (?, ?)", (part, _dump(total)))
-            connection.execute(
+            now, names = time.time(), _names(fingerprint, len(events))
+            connection.executemany(
                 "INSERT INTO entries (time, part, event, key, fingerprint) VALUES (?, ?, ?, ?, ?)",
-                (time.time(), part, event.to_json(), claim, fingerprint),
+                [
+                    (now, part, each.to_json(), claim, name)
+                    for each, name in zip(events, names, strict=True)
+                ],
             )
 
     def _check_budget(
@@ -453,6 +461,33 @@ def _name(ids: tuple[int | str | bytes, ...]) -> str:
     ):
         raise ParameterError("The 'ids' parameter must consist of integers, strings and bytes.")
     return json.dumps([item.hex() + "h" if isinstance(item, bytes) else item for item in ids])
+
+
+def _check_events(event: Any) -> list[Event]:
+    events = list(event) if isinstance(event, list | tuple) else [event]
+    if not events or not all(isinstance(each, Event) for each in events):
+        raise ParameterError(
+            "The 'event' parameter must be an event of dpcore.accounting, or several in a list."
+        )
+    return events
+
+
+def _names(fingerprint: str | None, n: int) -> list[str | None]:
+    """What the entries of a release of n events are found by."""
+    if fingerprint is None:
+        return [None] * n
+    return [fingerprint, *(f"{fingerprint}{_SEPARATOR}{i}" for i in range(1, n))]
+
+
+def _charged(connection: sqlite3.Connection, fingerprint: str) -> list[tuple[str, str, str | None]]:
+    """(event, part, key) of the entries of a release, in order; none if it is not there."""
+    # The first text after all that begin with the fingerprint and the separator.
+    end = fingerprint + chr(ord(_SEPARATOR) + 1)
+    return connection.execute(
+        "SELECT event, part, key FROM entries WHERE fingerprint = ? OR "
+        "(fingerprint > ? AND fingerprint < ?) ORDER BY id",
+        (fingerprint, fingerprint + _SEPARATOR, end),
+    ).fetchall()
 
 
 def _drawn(connection: sqlite3.Connection, key: str) -> bool:

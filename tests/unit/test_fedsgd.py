@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpcore
 from dpcore import Noise, local
-from dpcore.errors import BudgetExceededError, ParameterError
+from dpcore.errors import BudgetExceededError, ParameterError, RepeatedReleaseError
 from dpcore.federated import LOSSES, History, custom_loss, make_loss
 from dpcore.federated.devices import Devices
 from dpcore.federated.fedsgd import Server, gradient_at
@@ -291,6 +291,18 @@ def test_a_fit_is_charged_once_and_refused_before_it_starts(tmp_path):
         assert ledger.spent[0] == pytest.approx(1.0, rel=1e-6)
         with pytest.raises(BudgetExceededError):
             model.fit(X, Y)
+
+
+def test_a_keyed_fit_is_one_release(tmp_path):
+    with dpcore.Ledger(tmp_path / "a.sqlite", epsilon=3.0) as ledger:
+        noise = ledger.keyed("fit")
+        model = LDPFedSGDClassifier(epsilon=1.0, group_size=100, noise=noise).fit(X, Y)
+        assert [entry.key for entry in ledger.entries] == ['["fit"]']
+        with pytest.raises(RepeatedReleaseError):
+            ledger.keyed("fit")
+        with pytest.raises(RepeatedReleaseError):
+            model.set_params(epsilon=0.5).fit(X, Y)
+        assert len(ledger.entries) == 1
 
 
 def test_labels_outside_the_list_are_refused_without_being_shown():

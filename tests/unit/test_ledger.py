@@ -247,6 +247,38 @@ def test_a_keyed_release_can_be_had_again_with_the_same_noise(path):
     assert len(ledger.entries) == 1
 
 
+def test_several_events_are_reserved_together_or_not_at_all(path):
+    ledger = dpcore.Ledger(path, epsilon=1.25)
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([pure(0.5), pure(1.0)], fingerprint="a", claim="b")
+    with pytest.raises(ParameterError, match="'adjacency'"):
+        ledger.charge([pure(0.5, adjacency="local"), pure(0.25, adjacency="replace")])
+    assert ledger.entries == []
+    assert ledger.spent == (0.0, 0.0)
+    for _ in range(2):
+        ledger.charge([pure(0.5), pure(0.25), pure(0.25)], fingerprint="a", claim="b")
+    assert [(each.event.epsilon, each.key) for each in ledger.entries] == [
+        (0.5, "b"),
+        (0.25, "b"),
+        (0.25, "b"),
+    ]
+    assert [each.number for each in ledger.entries] == [1, 2, 3]
+    assert ledger.spent == (pytest.approx(1.0, abs=1e-9), 0.0)
+
+
+@pytest.mark.parametrize(
+    "events", [[0.5], [0.5, 0.25], [0.25, 0.5, 0.25], [0.5, 0.25, 0.25, 0.5], [0.5, 0.25, 0.5]]
+)
+def test_the_same_noise_for_other_events_is_refused(path, events):
+    ledger = dpcore.Ledger(path, epsilon=9.0)
+    ledger.charge([pure(0.5), pure(0.25), pure(0.25)], fingerprint="a")
+    with pytest.raises(RepeatedReleaseError):
+        ledger.charge([pure(each) for each in events], fingerprint="a")
+    assert len(ledger.entries) == 3
+    ledger.charge(pure(0.5), fingerprint="ab")
+    assert len(ledger.entries) == 4
+
+
 def test_reserve_pays_for_everything_drawn_from_the_result(path):
     source = dpcore.Noise.from_key(KEY)
     event = GaussianEvent(mechanism="learner", noise_multiplier=20.0, count=30)
@@ -519,6 +551,9 @@ def test_bad_events_and_names(path):
     ledger = dpcore.Ledger(path, epsilon=1.0)
     with pytest.raises(ParameterError, match="'event'"):
         ledger.charge("histogram")
+    for events in ([], [pure(0.5), "histogram"], None):
+        with pytest.raises(ParameterError, match="'event'"):
+            ledger.charge(events)
     with pytest.raises(ParameterError, match="'ids'"):
         ledger.keyed()
     with pytest.raises(ParameterError, match="'ids'"):

@@ -13,7 +13,12 @@ from threadpoolctl import threadpool_limits
 
 import dpcore
 from dpcore import Noise
-from dpcore.errors import BudgetExceededError, DataError, ParameterError
+from dpcore.errors import (
+    BudgetExceededError,
+    DataError,
+    ParameterError,
+    RepeatedReleaseError,
+)
 from dpcore.learners import InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.lvq import GLVQ, GMLVQ
 from dpcore.learners.lvq.descent import Schedule, stochastic_descent
@@ -397,6 +402,34 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path):
         ]
         with pytest.raises(BudgetExceededError):
             PrivateGLVQ(1.0, **PUBLIC).fit(X, Y)
+
+
+@pytest.mark.parametrize("start", ["gaussian", "laplace"])
+def test_a_keyed_run_is_one_release_with_all_its_events(start, tmp_path):
+    source = Noise.from_key(bytes(32))
+    learner = PrivateGLVQ(1.0, **PUBLIC, n_steps=2, start=start)
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=3.0, delta=1e-5) as ledger:
+        first = clone(learner).set_params(noise=ledger.keyed("run", noise=source)).fit(X, Y)
+        paid = [(entry.event, entry.key) for entry in ledger.entries]
+        assert paid == [(event, '["run"]') for event in reversed(first.privacy_.events)]
+        with pytest.raises(RepeatedReleaseError):
+            ledger.keyed("run", noise=source)
+        again = ledger.keyed("run", noise=source, repeat="same")
+        same = clone(learner).set_params(noise=again).fit(X, Y)
+        np.testing.assert_array_equal(first.prototypes_, same.prototypes_)
+        with pytest.raises(RepeatedReleaseError):
+            clone(learner).set_params(noise=again).fit(X[1:], Y[1:])
+        assert len(ledger.entries) == len(paid)
+
+
+def test_a_run_whose_last_event_does_not_fit_is_not_charged(tmp_path):
+    """The steps alone would fit the budget of the ledger, but steps and start do not."""
+    learner = PrivateGLVQ(1.0, **PUBLIC, start_share=0.5)
+    with dpcore.Ledger(tmp_path / "study.sqlite", epsilon=0.9, delta=1e-5) as ledger:
+        with pytest.raises(BudgetExceededError):
+            learner.fit(X, Y)
+        assert ledger.entries == []
+        assert ledger.spent == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

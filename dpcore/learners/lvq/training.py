@@ -169,14 +169,11 @@ class PrivatePrototypes(PrototypeClassifier):
 
         `model` is what the run starts from besides the data.
         """
-        source = paid = check_noise(self.noise)
+        source = check_noise(self.noise)
         address: tuple[int | str | bytes, ...] = (self._kind, call)
         if source.pinned:
             address += (self._fingerprint(points, codes, model),)
-        # The steps cost most: if anything does not fit a ledger, it is what is asked first.
-        for event in reversed(plan.events):
-            paid = prepay(source, event, "lvq", *address, event.mechanism)
-        return paid.release("lvq", *address)
+        return prepay(source, plan.events[::-1], "lvq", *address).release("lvq", *address)
 
     def _fingerprint(self, points: Array, codes: Index, model: Iterable[Any]) -> bytes:
         """A hash of all that a run is a function of, besides its noise.
