@@ -170,39 +170,45 @@ class Ledger:
         *,
         fingerprint: str | None = None,
         claim: str | None = None,
+        parts: Sequence[tuple[int | str | bytes, ...]] | None = None,
     ) -> None:
         """Reserve the cost of a release, or raise `BudgetExceededError` and reserve nothing.
 
         Every releasing function does this itself. A release of several events is reserved as a
         whole, with an entry for each of them. `fingerprint` names a release that may be made
         again with the same noise: it is charged the first time only. `claim` names a release that
-        `keyed` handed out.
+        `keyed` handed out. A release that concerns several disjoint parts of the data names them
+        in `parts`, as `part` does one.
         """
-        events, part = _check_events(event), self._part
+        events = _check_events(event)
+        named = [self._part] if parts is None else [_name(part) for part in parts]
+        rows = [(each.to_json(), part, claim) for part in named for each in events]
         with self._transaction() as connection:
             if fingerprint is not None:
                 before = _charged(connection, fingerprint)
                 if before:
-                    if before != [(each.to_json(), part, claim) for each in events]:
+                    if before != rows:
                         raise RepeatedReleaseError(
                             "A release with this noise was charged as another event, part or key."
                         )
                     return
             if claim is not None and _drawn(connection, claim):
                 raise RepeatedReleaseError("This keyed release was drawn before, in another way.")
-            total, whole = _load(connection, part), _load(connection, _WHOLE)
-            for each in events:
-                total.add(each)
-            self._check_budget(connection, part, total, whole)
-            connection.execute("REPLACE INTO totals VALUES (?, ?)", (part, _dump(total)))
-            now, names = time.time(), _names(fingerprint, len(events))
+            for part in named:
+                self._add(connection, part, events)
+            now, names = time.time(), _names(fingerprint, len(rows))
             connection.executemany(
-                "INSERT INTO entries (time, part, event, key, fingerprint) VALUES (?, ?, ?, ?, ?)",
-                [
-                    (now, part, each.to_json(), claim, name)
-                    for each, name in zip(events, names, strict=True)
-                ],
+                "INSERT INTO entries (time, event, part, key, fingerprint) VALUES (?, ?, ?, ?, ?)",
+                [(now, *row, name) for row, name in zip(rows, names, strict=True)],
             )
+
+    def _add(self, connection: sqlite3.Connection, part: str, events: list[Event]) -> None:
+        """Add events to what a part of the data has cost, if they fit."""
+        total, whole = _load(connection, part), _load(connection, _WHOLE)
+        for event in events:
+            total.add(event)
+        self._check_budget(connection, part, total, whole)
+        connection.execute("REPLACE INTO totals VALUES (?, ?)", (part, _dump(total)))
 
     def _check_budget(
         self, connection: sqlite3.Connection, part: str, total: Composition, whole: Composition

@@ -12,8 +12,14 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
 import dpcore
+from dpcore.accounting import PureEvent
 from dpcore.data import traffic
-from dpcore.errors import BudgetExceededError, InsecureNoiseError, ParameterError
+from dpcore.errors import (
+    BudgetExceededError,
+    InsecureNoiseError,
+    ParameterError,
+    RepeatedReleaseError,
+)
 from dpcore.learners import PrivateForecaster
 from dpcore.learners.forecast import HistogramLSTM, exchange, private_training
 from dpcore.learners.forecast.guarantee import group_loss, windows_of_a_reading
@@ -238,6 +244,28 @@ def test_a_ledger_is_charged_once_for_each_node_and_refuses_more(tmp_path, speed
             forecaster(train_epsilon=1.5, noise=None).fit(speed, n_train=N_TRAIN)
         with pytest.raises(ParameterError):
             forecaster(model="exchange", noise=None).fit(speed, n_train=N_TRAIN)
+        assert len(ledger.entries) == 3
+
+
+def test_a_training_that_one_node_cannot_pay_is_paid_by_none(tmp_path, speed):
+    model = forecaster(train_epsilon=1.5, noise=None)
+    with dpcore.Ledger(tmp_path / "nodes.sqlite", epsilon=2.0, delta=1e-5) as ledger:
+        with ledger.part("readings", 2, ""):
+            ledger.charge(PureEvent(mechanism="test", epsilon=1.0, unit="window"))
+        with pytest.raises(BudgetExceededError):
+            model.fit(speed, n_train=N_TRAIN)
+        assert len(ledger.entries) == 1
+
+
+def test_a_keyed_training_is_one_release(tmp_path, speed):
+    with dpcore.Ledger(tmp_path / "nodes.sqlite", epsilon=9.0, delta=1e-5) as ledger:
+        noise = ledger.keyed("training")
+        forecaster(train_epsilon=1.5, noise=noise).fit(speed, n_train=N_TRAIN)
+        assert [entry.key for entry in ledger.entries] == ['["training"]'] * 3
+        with pytest.raises(RepeatedReleaseError):
+            ledger.keyed("training")
+        with pytest.raises(RepeatedReleaseError):
+            forecaster(train_epsilon=1.0, noise=noise).fit(speed, n_train=N_TRAIN)
         assert len(ledger.entries) == 3
 
 

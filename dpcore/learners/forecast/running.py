@@ -30,12 +30,15 @@ def pay_training(
     """
     source, ledger = check_noise(learner.noise), ledger_in_force()
     if ledger is not None and not content.get("paid"):
-        for node in ids:
-            # On a pinned stream the same training draws the same noise, and costs nothing new.
-            name = source.fingerprint("forecast training", fingerprint, learner.device, node)
-            with ledger.part("readings", node, learner.period):
-                ledger.admit(source)
-                ledger.charge(event, fingerprint=name if source.pinned else None)
+        # On a pinned stream the same training draws the same noise, and costs nothing new.
+        name = source.fingerprint("forecast training", fingerprint, learner.device)
+        ledger.admit(source)
+        ledger.charge(
+            event,
+            fingerprint=name if source.pinned else None,
+            claim=source.claim,
+            parts=[("readings", node, learner.period) for node in ids],
+        )
     content["paid"] = True
     content["private"] = source.private and content.get("private", True)
     release = source.release("forecast training", fingerprint, learner.device)
