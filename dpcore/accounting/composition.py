@@ -229,7 +229,7 @@ def verify(events: Iterable[Event], epsilon: float, delta: float = 0.0) -> float
     if not true <= claimed:
         raise ParameterError(
             f"The 'epsilon' parameter claims {claimed:.6g} at delta {float(delta):.3g}, but the "
-            f"noise gives {true:.6g} only."
+            f"accountant finds {true:.6g}."
         )
     return true
 

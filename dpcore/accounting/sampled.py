@@ -10,12 +10,17 @@ from dpcore._checks import check_index, exact
 from dpcore.calibration import gaussian_sigma
 from dpcore.errors import ParameterError
 
-__all__ = ["calibrate_noise", "pld_epsilon", "rdp_epsilon"]
+__all__ = ["LEAST_NOISE", "calibrate_noise", "check_sampling", "pld_epsilon", "rdp_epsilon"]
 
 # Width of the grid of privacy losses; estimates are pessimistic, so a coarser one is safe.
 DISCRETISATION = 1e-4
-# Noise multipliers are searched between these, up to this ratio.
-_LEAST_LOG_MULTIPLIER, _MOST_LOG_MULTIPLIER = math.log(1e-2), 40.0
+# Distributions of privacy losses fit in memory with this much noise, whatever the rest is. Where
+# less would do there is hardly any sampling, or a loss that protects nobody.
+LEAST_NOISE = 0.3
+# The accountant cannot follow more steps, nor tell smaller rates from 0.
+LEAST_RATE, MOST_STEPS = 1e-9, 10**6
+# Noise multipliers are searched up to this, and to this ratio.
+_MOST_LOG_MULTIPLIER = 40.0
 _ACCURACY = 1e-5
 _MUCH = 2.0
 
@@ -55,14 +60,16 @@ def calibrate_noise(
     epsilon, delta : float
         Privacy of all steps together.
     sampling_rate : float
-        Chance of a record to be in the Poisson sample of a step; 1 for all records in every step.
+        Chance of a record to be in the Poisson sample of a step; 1 for all records in every step,
+        and 1e-9 at least.
     steps : int
-        Number of steps.
+        Number of steps; 10**6 at most where `sampling_rate` is below 1.
 
     Returns
     -------
     float
-        Standard deviation of the noise over the l2 sensitivity of one step.
+        Standard deviation of the noise over the l2 sensitivity of one step; with sampling 0.3 at
+        least, even where less would do.
 
     Privacy
     -------
@@ -88,6 +95,7 @@ def calibrate_noise(
     if not 0 < rate <= 1:
         raise ParameterError("The 'sampling_rate' parameter must lie above 0 and be at most 1.")
     steps = check_index(steps, "steps", least=1)
+    check_sampling(rate, steps, "steps")
     if rate == 1:
         single = gaussian_sigma(loss, chance)
         return math.nextafter(single * math.nextafter(math.sqrt(steps), math.inf), math.inf)
@@ -100,13 +108,23 @@ def calibrate_noise(
         return _crossing(excess, start, step, accuracy)
 
     # Without sampling it takes more noise, so this is an upper end, or near it.
-    found = math.log(gaussian_sigma(loss, chance) * math.sqrt(steps) * 1.001)
+    found = math.log(max(gaussian_sigma(loss, chance) * math.sqrt(steps) * 1.001, LEAST_NOISE))
     if loss <= _MUCH:
         return math.exp(search(found, 0.7, _ACCURACY, DISCRETISATION))
     # Large losses take long on the fine grid. On a coarse one the answer is close, and only close:
     # it is the fine one that decides.
     found = search(found, 0.7, 1e-3, DISCRETISATION * 10 * loss)
     return math.exp(search(found, 2e-3, _ACCURACY, DISCRETISATION))
+
+
+def check_sampling(rate: float, steps: int, name: str) -> None:
+    """Refuse runs that the accountant cannot follow; `name` is what the steps are called."""
+    if rate < LEAST_RATE:
+        raise ParameterError("The 'sampling_rate' parameter must be at least 1e-9.")
+    if rate < 1 and steps > MOST_STEPS:
+        raise ParameterError(
+            f"The '{name}' parameter must be at most 10**6 where 'sampling_rate' is below 1."
+        )
 
 
 def _crossing(
@@ -126,11 +144,12 @@ def _crossing(
                 "The 'epsilon' parameter must be larger: the accountant cannot show so little."
             )
         above = excess(high)
+    least = math.log(LEAST_NOISE)
     while below <= 0:
-        if low < _LEAST_LOG_MULTIPLIER:
+        if low <= least:
             return low
         high, above = low, below
-        low, step = low - step, 1.5 * step
+        low, step = max(low - step, least), 1.5 * step
         below = excess(low)
     # Regula falsi, where the relation is nearly straight; an end that stays is halved (Illinois).
     side = 0

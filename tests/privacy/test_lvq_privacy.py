@@ -1,6 +1,7 @@
 """What the budget of a prototype learner rests on: accounting, noise, and an audit of runs."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import stats
 
 from dpcore import Noise, random
 from dpcore.accounting import SampledGaussianEvent, compose
+from dpcore.accounting.sampled import LEAST_NOISE
 from dpcore.errors import ParameterError
 from dpcore.learners import PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.lvq import descent, training
@@ -85,8 +87,13 @@ def test_the_learner_refuses_it_too_and_reports_the_true_loss_elsewhere():
         n_steps=5000,
         sigma_rule="paper",
     )
-    with pytest.raises(ParameterError, match="'epsilon' parameter claims"):
+    with pytest.raises(ParameterError) as caught:
         learner.fit(x, y)
+    assert re.fullmatch(
+        r"The 'epsilon' parameter claims 8 for the steps by the printed rule, at delta 1e-05, but "
+        r"the accountant finds [\d.]+; use sigma_rule='accountant'\.",
+        str(caught.value),
+    )
     plan = make_plan(
         0.75, DELTA, start="laplace", sampling_rate=0.01, steps=5000, sigma_rule="paper"
     )
@@ -101,6 +108,14 @@ def test_a_plan_spends_the_budget_and_no_more(start, rate):
     assert recomputed == plan.privacy.epsilon
     assert 0.995 < recomputed <= 1.0
     assert plan.events[-1].count == 60
+
+
+@pytest.mark.parametrize("start", ["gaussian", "laplace", "independent", "count"])
+def test_hardly_any_sampling_leaves_the_least_noise_that_can_be_accounted(start):
+    plan = make_plan(1.0, DELTA, start=start, sampling_rate=1e-6, steps=5)
+    assert plan.step == pytest.approx(LEAST_NOISE, rel=1e-9)
+    assert plan.step >= LEAST_NOISE
+    assert compose(plan.events).epsilon(DELTA) == plan.privacy.epsilon < 1.0
 
 
 # Noise

@@ -24,6 +24,7 @@ from dpcore.accounting import (
     verify,
     zcdp_epsilon,
 )
+from dpcore.accounting.sampled import LEAST_NOISE
 from dpcore.errors import ParameterError
 
 DELTA = 1e-5
@@ -190,6 +191,11 @@ def test_calibrated_noise_keeps_its_promise_where_sampling_hardly_helps(epsilon,
     assert compose([sampled(found, rate, steps)]).epsilon(DELTA, "pld") <= epsilon
 
 
+def test_hardly_any_sampling_leaves_the_least_noise_that_can_be_accounted():
+    assert calibrate_noise(1.0, DELTA, 1e-6, 5) == LEAST_NOISE
+    assert 0 < compose([sampled(LEAST_NOISE, 0.1, 1)]).epsilon(DELTA) < 30
+
+
 def test_the_fine_grid_decides_and_is_asked_seldom(monkeypatch):
     module = sys.modules["dpcore.accounting.sampled"]
     asked = []
@@ -349,6 +355,9 @@ def test_what_is_no_event_is_refused(text):
         (lambda: calibrate_noise(0, 1e-5), "epsilon"),
         (lambda: calibrate_noise(1, 1e-5, 0.0), "sampling_rate"),
         (lambda: calibrate_noise(1, 1e-5, 0.1, 0), "steps"),
+        (lambda: calibrate_noise(1, 1e-5, 0.1, 10**7), "steps"),
+        (lambda: calibrate_noise(1, 1e-5, 1e-300, 5), "sampling_rate"),
+        (lambda: calibrate_noise(1, 1e-5, 1e-320, 5), "sampling_rate"),
         (lambda: zcdp_epsilon(-1, 0.1), "rho"),
     ],
 )

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpcore._checks import check_choice, check_index, check_list, check_positive, check_random_state
 from dpcore.errors import DataError, ParameterError
 from dpcore.learners._fitting import check_fit_data
+from dpcore.learners.lvq.budget import default_steps
 from dpcore.learners.lvq.descent import scaled_omega
 from dpcore.learners.lvq.kernel import Model, Transfer, distances
 from dpcore.learners.lvq.public import (
@@ -105,12 +106,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):
     def _steps(self) -> int:
         if self.n_steps is not None:
             return check_index(self.n_steps, "n_steps", least=1)
-        rate = float(check_positive(self.sampling_rate, "sampling_rate"))
-        if rate < 1e-9:
-            raise ParameterError(
-                "The 'sampling_rate' parameter must be at least 1e-9 where 'n_steps' is missing."
-            )
-        return 60 if rate >= 1 else round(30 / rate)
+        return default_steps(self.sampling_rate)
 
     def _transfer(self) -> Transfer:
         name = check_choice(self.transfer, "transfer", ("logistic", "identity"))

@@ -16,17 +16,20 @@ from dpcore.accounting import (
     compose,
     verify,
 )
+from dpcore.accounting.sampled import LEAST_NOISE, MOST_STEPS, check_sampling
 from dpcore.calibration import gaussian_sigma
 from dpcore.central import _LAW_DISTANCE
 from dpcore.errors import ParameterError
 
-__all__ = ["Plan", "make_plan", "paper_sigma"]
+__all__ = ["Plan", "default_steps", "make_plan", "paper_sigma"]
 
 ADJACENCY = "add-remove"
 # Parts of mu**2 that a Gaussian start takes: count and centre, radius, class sums.
 GAUSSIAN_SHARES = {"centre": 0.05, "radius": 0.02, "sums": 0.15}
 COUNT_SHARE = 0.02
 LAPLACE_SHARE = 0.2
+# With less of the budget a start is nothing but noise.
+_LEAST_SHARE = 1e-4
 # A little of delta is kept for the distance of the sampled laws from the ideal ones.
 _DELTA_KEPT = 1 - 2.0**-19
 _ROUND_UP = 1 + 1e-12
@@ -51,6 +54,16 @@ class Plan:
     step: float
     events: tuple[Event, ...]
     privacy: Privacy
+
+
+def default_steps(sampling_rate: float) -> int:
+    """Steps in which a record takes part 30 times, or 60 of all records."""
+    rate = float(check_positive(sampling_rate, "sampling_rate"))
+    if rate * MOST_STEPS < 30:
+        raise ParameterError(
+            "The 'sampling_rate' parameter must be at least 3e-5 where 'n_steps' is not given."
+        )
+    return 60 if rate >= 1 else round(30 / rate)
 
 
 def paper_sigma(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
@@ -85,11 +98,13 @@ def make_plan(
     start : {"gaussian", "laplace", "independent", "count"}
         What is released before the first step; "count" is the number of records alone.
     sampling_rate, steps
-        Of the descent.
+        Of the descent. With sampling there are 10**6 steps at most, with a noise multiplier of
+        `LEAST_NOISE` at least.
     estimate_radius : bool
         Whether a Gaussian start also releases a histogram of norms.
     start_share : float, optional
         Part of the budget for the start: of mu**2 for Gaussian releases, of epsilon for Laplace.
+        At least 1e-4.
     sigma_rule : {"accountant", "paper"}
         "paper" uses `paper_sigma`, and refuses it where it does not give what it claims.
 
@@ -106,6 +121,7 @@ def make_plan(
     if rate > 1:
         raise ParameterError("The 'sampling_rate' parameter must be at most 1.")
     n_steps = check_index(steps, "n_steps", least=1)
+    check_sampling(rate, n_steps, "n_steps")
     # The accountant keeps 2**-20 of delta for the distance of the sampled laws.
     if (n_steps + 3) * _LAW_DISTANCE * (1 + math.exp(min(loss, 700.0))) > chance * 2.0**-21:
         raise ParameterError(
@@ -115,8 +131,8 @@ def make_plan(
     check_choice(start, "start", ("gaussian", "laplace", "independent", "count"))
     check_choice(sigma_rule, "sigma_rule", ("accountant", "paper"))
     share = None if start_share is None else float(check_positive(start_share, "start_share"))
-    if share is not None and share >= 1:
-        raise ParameterError("The 'start_share' parameter must be below 1.")
+    if share is not None and not _LEAST_SHARE <= share < 1:
+        raise ParameterError("The 'start_share' parameter must be at least 1e-4 and below 1.")
     if sigma_rule == "paper" and start in ("gaussian", "count"):
         raise ParameterError(
             "The 'sigma_rule' parameter may be 'paper' with the starts 'laplace' and "
@@ -153,12 +169,22 @@ def _plan(
     if rule == "paper":
         rest = epsilon - sum(e.epsilon for e in events if isinstance(e, PureEvent))
         step = paper_sigma(rest, delta, rate, steps)
-        verify([descent_event("lvq step", step, rate, steps, ADJACENCY)], rest, delta)
+        _verify_rule(descent_event("lvq step", step, rate, steps, ADJACENCY), rest, delta)
     else:
         step = _step_multiplier(epsilon, delta, tuple(events), rate, steps)
     events.append(descent_event("lvq step", step, rate, steps, ADJACENCY))
     verify(events, epsilon, delta)
     return Plan(releases, step, tuple(events), Privacy.of(events, delta))
+
+
+def _verify_rule(event: Event, claimed: float, delta: float) -> None:
+    found = compose([event]).epsilon(delta)
+    if not found <= claimed:
+        raise ParameterError(
+            f"The 'epsilon' parameter claims {claimed:.6g} for the steps by the printed rule, at "
+            f"delta {delta:.3g}, but the accountant finds {found:.6g}; use "
+            "sigma_rule='accountant'."
+        )
 
 
 def _gaussian_shares(start: str, estimate_radius: bool, share: float | None) -> dict[str, float]:
@@ -188,13 +214,14 @@ def _step_multiplier(
     # The start leaves this much without sampling, which can only help, but for the accountant's
     # rounding up. What cannot be had by four times as much noise is left to `verify`.
     mu = 1 / gaussian_sigma(epsilon, delta * _DELTA_KEPT)
-    high = 0.5 * math.log(steps / (mu * mu - before.gaussian)) + 1e-3
+    least = math.log(LEAST_NOISE)
+    high = max(0.5 * math.log(steps / (mu * mu - before.gaussian)) + 1e-3, least)
     most = high + 1.4
     while high < most and not fits(high):
         high += 0.35
-    low = high - 0.7
-    while fits(low):
-        high, low = low, low - 0.7
+    low = max(high - 0.7, least)
+    while high > least and fits(low):
+        high, low = low, max(low - 0.7, least)
     while high - low > 1e-3:
         middle = (low + high) / 2
         high, low = (middle, low) if fits(middle) else (high, middle)
