@@ -270,8 +270,9 @@ def test_partial_fit_goes_on_after_a_pickle_with_other_noise():
 
 
 def test_the_promise_is_that_of_a_user():
-    with pytest.warns(InferredPublicWarning, match="'classes' parameter is missing"):
+    with pytest.warns(InferredPublicWarning, match="'classes' parameter is missing") as caught:
         model = LDPFedSGDClassifier(epsilon=5.0, mechanism="hm-tp").fit(X, Y, users=USERS)
+    assert [each.filename for each in caught] == [__file__]
     promise = model.privacy_
     assert (promise.unit, promise.adjacency, promise.delta) == ("user", "local", 0.0)
     assert 5.0 * (1 - 1e-6) < promise.epsilon <= 5.0

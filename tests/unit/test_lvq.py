@@ -8,6 +8,8 @@ import numpy as np
 import pandas
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
@@ -116,6 +118,22 @@ def test_missing_public_parameters_are_said_aloud(name, text):
     with pytest.warns(InferredPublicWarning, match=f"'{name}' parameter is missing"):
         fitted = PrivateGLVQ(**given).fit(X, Y)
     assert [entry for entry in fitted.privacy_.not_covered if text in entry]
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        PrivateGLVQ(n_steps=2).fit,
+        PrivateGLVQ(n_steps=2).partial_fit,
+        PrivateGMLVQ(n_steps=2, rank=2).fit_transform,
+        make_pipeline(StandardScaler(), PrivateGLVQ(n_steps=2)).fit,
+    ],
+)
+def test_the_warning_names_the_line_of_the_user(fit):
+    with pytest.warns(InferredPublicWarning) as caught:
+        fit(X, Y)
+    assert len(caught) == 2
+    assert {each.filename for each in caught} == {__file__}
 
 
 def test_a_class_without_records_gets_a_prototype():
@@ -444,6 +462,15 @@ def test_a_run_whose_last_event_does_not_fit_is_not_charged(tmp_path):
         ({"start": "zero"}, "'start'"),
         ({"start": "independent"}, "'n_records' parameter must be given"),
         ({"start_share": 1.0}, "'start_share'"),
+        ({"start_share": 1e-12}, "'start_share' parameter must be at least 1e-4"),
+        ({"start_share": 1e-12, "start": "laplace"}, "'start_share' parameter must be at least"),
+        ({"sampling_rate": 1e-320}, "'sampling_rate' parameter must be at least 3e-5"),
+        ({"sampling_rate": 1e-300}, "'sampling_rate' parameter must be at least 3e-5"),
+        (
+            {"sampling_rate": 1e-320, "n_steps": 5},
+            "'sampling_rate' parameter must be at least 1e-9",
+        ),
+        ({"sampling_rate": 0.5, "n_steps": 10**7}, "'n_steps' parameter must be at most 10\\*\\*6"),
         ({"transfer": "tanh"}, "'transfer'"),
         ({"sampling_rate": 1.5}, "'sampling_rate'"),
         ({"n_steps": 0}, "'n_steps'"),
