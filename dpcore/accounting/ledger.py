@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore import _charge
-from dpcore._checks import check_choice, check_flag, check_path, exact
+from dpcore._checks import check_choice, check_flag, check_list, check_path, exact
 from dpcore._events import Event
 from dpcore.accounting.composition import Composition
 from dpcore.errors import (
@@ -181,7 +181,7 @@ class Ledger:
         in `parts`, as `part` does one.
         """
         events = _check_events(event)
-        named = [self._part] if parts is None else [_name(part) for part in parts]
+        named = [self._part] if parts is None else _check_parts(parts)
         rows = [(each.to_json(), part, claim) for part in named for each in events]
         with self._transaction() as connection:
             if fingerprint is not None:
@@ -476,6 +476,13 @@ def _check_events(event: Any) -> list[Event]:
             "The 'event' parameter must be an event of dpcore.accounting, or several in a list."
         )
     return events
+
+
+def _check_parts(parts: Any) -> list[str]:
+    named = [tuple(check_list(part, "parts")) for part in check_list(parts, "parts")]
+    if not named:
+        raise ParameterError("The 'parts' parameter must name at least one part.")
+    return [_name(part) for part in named]
 
 
 def _names(fingerprint: str | None, n: int) -> list[str | None]:

@@ -554,6 +554,9 @@ def test_bad_events_and_names(path):
     for events in ([], [pure(0.5), "histogram"], None):
         with pytest.raises(ParameterError, match="'event'"):
             ledger.charge(events)
+    for parts in ([], 5, ["readings"]):
+        with pytest.raises(ParameterError, match="'parts'"):
+            ledger.charge(pure(0.5), parts=parts)
     with pytest.raises(ParameterError, match="'ids'"):
         ledger.keyed()
     with pytest.raises(ParameterError, match="'ids'"):
