@@ -1,6 +1,8 @@
 """What prototype learners take and refuse at the door, and what they say of themselves."""
 
 import datetime
+import subprocess
+import sys
 import warnings
 from functools import partial
 from itertools import pairwise
@@ -391,3 +393,16 @@ def test_a_plot_refuses_what_it_cannot_show(axes, options, name):
 def test_twins_are_exported_with_the_other_learners():
     assert dpcore.learners.GLVQ is GLVQ
     assert dpcore.learners.GMLVQ is GMLVQ
+
+
+def test_a_notebook_shows_learners_without_warnings():
+    """In a process of its own: pytest forgets the filters of packages."""
+    program = (
+        "from dpcore.learners import GLVQ, LDPFedSGDClassifier, PrivateGMLVQ\n"
+        "for learner in (GLVQ(), LDPFedSGDClassifier(), PrivateGMLVQ()):\n"
+        "    assert type(learner).__name__ in learner._repr_html_()\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert shown.stderr == ""
