@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -284,25 +284,47 @@ def _umask() -> int:
 def _locked_part(target: Path) -> Iterator[Path]:
     """An unfinished file beside the target, for its owner alone, that no other process writes."""
     part = target.with_name(f".{target.name}.part")
+    # An interrupt may come between any two steps: what was opened is in here before it is locked.
+    opened: list[int] = []
+    try:
+        _lock(part, opened)
+        yield part
+    except BaseException:
+        _close(opened)
+        _remove_abandoned(part)
+        raise
+    _close(opened)
+
+
+def _lock(part: Path, opened: list[int]) -> None:
     try:
         while True:
-            handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            opened.append(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(opened[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Another process may have finished, and renamed the file, between the two calls.
-            if part.exists() and os.path.samestat(os.fstat(handle), os.stat(part)):
-                break
-            os.close(handle)
+            if part.exists() and os.path.samestat(os.fstat(opened[-1]), os.stat(part)):
+                return
+            _close(opened)
     except OSError as error:
         if error.errno == errno.EAGAIN:
             raise OutputError("The output is being written by another process.") from None
         raise
-    try:
-        yield part
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
+
+
+def _close(opened: list[int]) -> None:
+    while opened:
+        os.close(opened.pop())
+
+
+def _remove_abandoned(part: Path) -> None:
+    """Remove an unfinished file unless another process holds its lock."""
+    with suppress(OSError):
+        opened = [os.open(part, os.O_RDWR | os.O_CLOEXEC)]
+        try:
+            fcntl.flock(opened[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+        finally:
+            _close(opened)
 
 
 def _facts_of(path: Path, kind: str) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """What a refused run of dpcore privatize leaves behind: no charge, no key, no output."""
 
+import fcntl
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from dpcore.commands._progress import Meter
 from dpcore.errors import DataError, DPCoreError
 from dpcore.tables import TablePlan
 from dpcore.tables.keys import Usage
-from dpcore.tables.run import Job
+from dpcore.tables.run import Job, _locked_part
 
 LEDGER = ["--ledger", "l", "--budget", 9]
 
@@ -302,6 +303,25 @@ def test_an_interrupted_run_is_quiet(folder):
         process.send_signal(signal.SIGINT)
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 130
+    assert not list(folder.glob("*out*"))
+
+
+@pytest.mark.parametrize("after", ["open", "flock"])
+def test_an_interrupt_at_the_first_steps_leaves_nothing(folder, after, monkeypatch):
+    """It may come when the file was made and is not locked, or not yet known to be."""
+    module, name = {"open": (os, "open"), "flock": (fcntl, "flock")}[after]
+    step = getattr(module, name)
+
+    def interrupted(target, *others):
+        done = step(target, *others)
+        if after == "flock" or str(target).endswith(".part"):
+            monkeypatch.setattr(module, name, step)
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(module, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), _locked_part(folder / "out.parquet"):
+        pass
     assert not list(folder.glob("*out*"))
 
 
