@@ -24,8 +24,9 @@ TITLES = {
 TEXTS = {
     "ours": "Our defaults: logistic transfer function (the paper's is the identity), Gaussian "
     "start, full batch, 60 steps, noise by exact composition; all else by one formula of the "
-    'radius, which is estimated within the budget. "SGD" is descent on the full batch with the '
-    'same 60 steps, without clipping or noise; "BFGS" is L-BFGS with at most 100 iterations.',
+    'radius, which is estimated within the budget, and of the noise. "SGD" is descent on the full '
+    'batch with the same 60 steps, without clipping or noise; "BFGS" is L-BFGS with at most 100 '
+    "iterations.",
     "paper": "The recipe as printed: identity, Laplace start, q = 0.01, 5,000 steps, C = 0.5, the "
     "printed noise rule, which the accountant finds to hold here. The paper states no learning "
     "rate; see cells.py for ours. With the sensitivity d of the sums the Laplace start of MNIST "
