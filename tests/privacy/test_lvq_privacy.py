@@ -59,6 +59,7 @@ def test_the_noise_that_is_needed(epsilon, needed):
     plan = make_plan(epsilon, DELTA, start="independent", sampling_rate=0.01, steps=5000)
     assert needed * 0.998 <= plan.step <= needed * 1.015
     assert plan.privacy.epsilon <= epsilon
+    assert plan.step == pytest.approx({0.6: 4.2893, 1.2: 2.3646, 2.0: 1.5902}[epsilon], rel=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,31 @@ def test_every_way_of_training_learns(learner, dtype):
     assert not fitted.privacy_.private
 
 
+@pytest.mark.parametrize(
+    ("learner", "clip", "rate", "omega_rate", "beta"),
+    [(PrivateGLVQ, 0.9, 1.0, 0.0, 20.0), (PrivateGMLVQ, 2.0, 0.3, 0.25, 10.0)],
+)
+def test_defaults_follow_one_formula_of_the_radius(learner, clip, rate, omega_rate, beta):
+    """With so much budget that no step is shortened."""
+    fitted = learner(20.0, **PUBLIC, noise=pinned()).fit(X, Y)
+    used, radius, d = fitted.schedule_, fitted.radius_, X.shape[1]
+    assert used.clip == fitted.clip_ == clip / radius
+    assert used.rate == pytest.approx(rate * radius**2)
+    assert used.omega_rate == pytest.approx(omega_rate * math.sqrt(d) / fitted.clip_)
+    assert used.omega_norm == math.sqrt(d)
+    assert used.transfer == Transfer("logistic", beta)
+    assert (used.steps, used.sampling_rate) == (60, 1.0)
+    public = learner(20.0, **PUBLIC, radius=1.5, noise=pinned()).fit(X, Y)
+    assert (public.radius_, public.clip_) == (1.5, clip / 1.5)
+
+
+def test_the_rank_is_sixty_or_all_features():
+    wide = np.random.default_rng(0).uniform(-4, 4, (50, 70))
+    learner = PrivateGMLVQ(**PUBLIC, n_steps=1, noise=pinned())
+    assert learner.fit(wide, Y[:50]).omega_.shape == (60, 70)
+    assert learner.fit(wide[:, :7], Y[:50]).omega_.shape == (7, 7)
+
+
 def test_secure_noise_by_default():
     fitted = PrivateGLVQ(**PUBLIC).fit(X, Y)
     assert fitted.privacy_.private
