@@ -356,6 +356,11 @@ def test_pinned_runs_share_noise_only_if_nothing_differs():
     learner = PrivateGLVQ(1.0, **options).partial_fit(X, Y)
     counts = {learner.partial_fit(X, Y).n_records_ for _ in range(3)}
     assert len(counts) == 3
+    # Step lengths follow how many records there were before.
+    twins = [PrivateGLVQ(1.0, **options).partial_fit(X, Y) for _ in range(3)]
+    twins[2]._n_seen += 1
+    one, same, other = (twin.partial_fit(X[:500], Y[:500]).n_records_ for twin in twins)
+    assert one == same != other
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ class PrivatePrototypes(PrototypeClassifier):
         public = self.n_records is not None
         plan = self._plan("independent" if public else "count", estimate_radius=False)
         self._n_calls += 1
-        known = (self._model.prototypes, self._model.omega, self._centre, self.radius_)
+        model = self._model
+        known = (model.prototypes, model.omega, self._centre, self.radius_, self._n_seen)
         source = self._pay(plan, self._n_calls, points, codes, known)
         count = (
             float(check_positive(self.n_records, "n_records"))
