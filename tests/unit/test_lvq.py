@@ -23,7 +23,7 @@ from dpcore.errors import (
 )
 from dpcore.learners import InferredPublicWarning, PrivateGLVQ, PrivateGMLVQ
 from dpcore.learners.lvq import GLVQ, GMLVQ
-from dpcore.learners.lvq.descent import Schedule, stochastic_descent
+from dpcore.learners.lvq.descent import Schedule, scaled_omega, stochastic_descent
 from dpcore.learners.lvq.kernel import Model, Transfer, gradient_sums
 from dpcore.noise import NotPrivateArray
 
@@ -543,6 +543,13 @@ def test_full_batch_without_noise_is_gradient_descent():
         omega = omega * (2.0 / np.sqrt(np.square(omega).sum()))
     np.testing.assert_array_equal(ours.prototypes, w)
     np.testing.assert_array_equal(ours.omega, omega)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3,)])
+def test_an_omega_that_noise_left_empty_begins_anew(shape):
+    omega = scaled_omega(np.zeros(shape), 2.0)
+    size = omega.sum() if omega.ndim == 1 else np.square(omega).sum()
+    assert size == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("transfer", ["identity", "logistic"])

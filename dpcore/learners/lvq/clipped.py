@@ -19,6 +19,7 @@ an Omega of norm 1 and chunks of 2**11 rows these stay below 2**53:
     X Omega'              2 sqrt(d) 2**e 2**26
     V G, V Omega          4 sqrt(d) 2**k 2**26
     Z' X - H' W           2 2**11 2**24 2 2**e
+    C' X - sums of C * W  2 2**11 2**24 2 2**e, C the coefficients of GLVQ and GRLVQ
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _MOST_COEFFICIENT = 2.0**24 - 1
 _MOST_Z = 2.0**23 - 1
 # What cutting may cost a record, as a part of the clip norm.
 _CUT = 2.0**-12
+_WEIGHT_CUT = 2.0**-20  # of gradients for the weights of GRLVQ, which are no products
 _BLOCK = 256 * CHUNK  # rows whose sums int64 is sure to hold
 
 
@@ -238,7 +240,7 @@ class _Diagonal(_Euclidean):
         self.root = np.sqrt(self.weight) * 2.0 ** (self.y_digits - self.x_digits)
         size = math.sqrt(np.square(self.weight).sum())
         self.coefficient_unit = _power_below(self.clip * _CUT / (2 * _REACH * size))
-        self.weight_unit = _power_below(self.clip * _CUT / math.sqrt(self.d))
+        self.weight_unit = _power_below(self.clip * _WEIGHT_CUT / math.sqrt(self.d))
 
     def project(self, x: Floats) -> Floats:
         return np.rint(x * self.root)
@@ -338,9 +340,12 @@ class _Matrix(_Space):
 
     def gradient(self, *moments: Floats) -> Sums:
         h, z = moments
-        # In two parts, whose products are exact, so that nothing but their sum is rounded.
-        upper = np.rint(h * 2.0**-21) * 2.0**21
-        pulled = upper @ self.omega + (h - upper) @ self.omega
+        # In parts of 18 digits, whose products are exact: nothing but their sum is rounded.
+        pulled, rest = np.zeros_like(self.w), h
+        for unit in (2.0**36, 2.0**18, 1.0):
+            part = np.trunc(rest / unit) * unit
+            pulled += part @ self.omega
+            rest = rest - part
         prototypes = -pulled * (self.z_unit * 2.0**-_OMEGA_DIGITS)
         return Sums(prototypes, z * (self.z_unit * 2.0**-self.x_digits / self.size))
 

@@ -52,15 +52,19 @@ class Schedule:
 
 
 def scaled_omega(omega: Array, norm: float) -> Array:
-    """Omega with a Frobenius norm of `norm`, in place; weights of GRLVQ are clamped at 0 before."""
+    """Omega with a Frobenius norm of `norm`, in place; weights of GRLVQ are clamped at 0 before.
+
+    Where noise leaves nothing, all features begin anew.
+    """
     if omega.ndim == 1:
         omega = np.maximum(omega, 0)
         if not omega.any():
             omega = np.ones_like(omega)
         return np.asarray(omega * (norm * norm / omega.sum()))
     size = math.sqrt(np.square(omega).sum())  # not by BLAS, whose threads may change digits
-    if size > 0:
-        omega *= norm / size
+    if size == 0:
+        return scaled_omega(np.eye(*omega.shape), norm)
+    omega *= norm / size
     return omega
 
 
