@@ -27,6 +27,7 @@ LEAST_TESTS = {
 # checks that do not apply to an estimator.
 MAY_BE_SKIPPED = re.compile(
     "eclipse-sumo is not installed"
+    "|clang is not installed"
     "|pyspark is not part of the extra 'test'"
     "|the extra 'flower' needs Python 3.11"
     "|SCIPY_ARRAY_API is not set"

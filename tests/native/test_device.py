@@ -222,7 +222,8 @@ def test_arithmetic_that_is_not_ieee_is_refused_by_the_compiler(source):
 
 
 @pytest.mark.skipif(
-    not shutil.which("clang") or platform.machine() != "x86_64", reason="clang contracts on x86"
+    not shutil.which("clang") or platform.machine() != "x86_64",
+    reason="clang is not installed, or makes code for another machine than x86",
 )
 @pytest.mark.parametrize("source", ["cluster.c", "labeling.c", "level_baseline.c"])
 def test_clang_does_not_contract_what_has_to_round_alike(source):
