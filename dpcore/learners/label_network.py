@@ -88,7 +88,8 @@ class LabelProportionNetwork(BaseEstimator):
         it sent; or none, as if it had no labels.
     vote : {"median", "majority", "joint"}
         How the tables of a node are joined; see `LabelProportionClassifier`. Bins are ordered, and
-        under noise the median of labels errs less than the commonest one.
+        under noise the median of labels errs less than the commonest one. Models of neighbours do
+        not vote: their predictions come from raw windows, which no guarantee would cover.
     exchange_tables : bool
         False for own tables alone: nothing is sent then.
     model : {"proportions", "majority", "persistence", "centroid", "supervised", "knn"}

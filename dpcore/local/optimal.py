@@ -155,7 +155,8 @@ def solve(
     objective : {"worst", "second_moment", "at_zero"}
         What to make small: the largest variance over all inputs, the largest second moment over all
         inputs (what counts when an attribute is reported with a probability below 1), or the
-        variance of the input 0. The last two settle ties by the first.
+        variance of the input 0. The last two settle ties by the first. There is no objective for
+        an average over a public distribution of inputs.
     n_intervals : int, optional
         Intervals of the input grid, from 1 to 65536. By default the smallest power of two from 32
         to 1024 whose rounding costs under 0.1 % of the variance, as far as the table stays small.

@@ -472,6 +472,8 @@ class Tuple:
 class SplitBudget(Tuple):
     """The baseline for many attributes: all are reported, with the loss epsilon / d each.
 
+    Numbers are reported one by one; `DuchiMulti` reports all at once, and knows no categories.
+
     Parameters
     ----------
     schema, epsilon, mechanism
