@@ -43,6 +43,17 @@ def select_level():
     rng.select(before)
 
 
+@pytest.fixture
+def one_torch_thread():
+    """Torch in one thread: small models wait for each other's threads otherwise."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def asked_for_everything(config: pytest.Config) -> bool:
     narrowed = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf")
     # A worker of pytest-xdist is given the paths that were found for the command.

@@ -17,13 +17,12 @@ from dpcore.learners.forecast.training import (
 )
 from dpcore_ext import rng
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def threads_are_forgotten():
     yield
-    torch.set_num_threads(before)
     dpcore.set_num_threads(None)
 
 

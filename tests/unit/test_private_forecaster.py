@@ -20,12 +20,7 @@ SPEED = Bins.relative(80.0, 10)
 QUICK = {"n_epochs": 1, "stride": 6, "validation": 0.2, "learning_rate": 0.01}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @pytest.fixture(scope="module")
